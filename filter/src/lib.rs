@@ -1,0 +1,1 @@
+//! The Weir filter.

@@ -1,0 +1,1 @@
+//! A verdict as header fields.

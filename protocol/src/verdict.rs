@@ -1,0 +1,166 @@
+//! What a caller does with a reply: admit or refuse, how long to wait, which limit to show.
+//!
+//! A [`Verdict`] can only be made from a reply that fits its request and does not contradict itself; everything else
+//! is [`Malformed`], which a caller treats as a failure of the service, never as a decision.
+
+use std::fmt;
+
+use crate::MAX_QUANTITY;
+use crate::check::{CheckReply, CheckRequest, LimitReply, Mode};
+
+/// A decision that holds together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    allowed: bool,
+    limits: Vec<LimitState>,
+    degraded: bool,
+}
+
+/// One metered limit of a verdict, after the decision. Limits of unlimited policies have no state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitState {
+    /// Name of the policy.
+    pub policy: String,
+    /// Whether this limit admits the cost.
+    pub allowed: bool,
+    /// Units per window.
+    pub limit: u64,
+    /// Length of the window in milliseconds.
+    pub window_ms: u64,
+    /// What is counted.
+    pub unit: String,
+    /// The largest cost that fits now.
+    pub remaining: u64,
+    /// Milliseconds until more becomes available; 0 if nothing is used.
+    pub reset_ms: u64,
+    /// When the cost fits.
+    pub retry: Retry,
+    /// Whether the limit takes part in the verdict.
+    pub mode: Mode,
+}
+
+/// When a cost fits. Ordered: later is greater.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Retry {
+    /// It was admitted.
+    Now,
+    /// After this many milliseconds, at least 1.
+    After(u64),
+    /// Never: the cost is above the capacity.
+    Never,
+}
+
+/// A reply that is no decision: it does not fit its request, or contradicts itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed(&'static str);
+
+// === impl Verdict ===
+
+impl Verdict {
+    /// Checks a reply against the request that it answers.
+    pub fn of_reply(request: &CheckRequest, reply: CheckReply) -> Result<Self, Malformed> {
+        if reply.limits.len() != request.limits.len() {
+            return Err(Malformed("limits: not as many as asked for"));
+        }
+        let mut limits = Vec::with_capacity(reply.limits.len());
+        let mut allowed = true;
+        for (asked, answer) in request.limits.iter().zip(reply.limits) {
+            if asked.policy != answer.policy {
+                return Err(Malformed("limits[].policy: not the one asked for"));
+            }
+            allowed &= answer.allowed || answer.mode == Mode::Shadow;
+            limits.extend(LimitState::of_reply(answer)?);
+        }
+        if allowed != reply.allowed {
+            return Err(Malformed("allowed: contradicts limits[].allowed"));
+        }
+        Ok(Self { allowed, limits, degraded: reply.degraded.is_some() })
+    }
+
+    /// True if the request may pass.
+    pub fn allowed(&self) -> bool {
+        self.allowed
+    }
+
+    /// True if the answer came from a fallback and not from the store.
+    pub fn degraded(&self) -> bool {
+        self.degraded
+    }
+
+    /// All metered limits, in the order of the request, shadowed ones included.
+    pub fn limits(&self) -> &[LimitState] {
+        &self.limits
+    }
+
+    /// The metered limits that take part in the verdict.
+    pub fn enforced(&self) -> impl Iterator<Item = &LimitState> {
+        self.limits.iter().filter(|limit| limit.mode == Mode::Enforce)
+    }
+
+    /// The limits that refuse the request; empty if it is allowed.
+    pub fn refusing(&self) -> impl Iterator<Item = &LimitState> {
+        self.enforced().filter(|limit| !limit.allowed)
+    }
+
+    /// When the whole request fits: the longest wait of its refusing limits.
+    pub fn retry(&self) -> Retry {
+        self.refusing().map(|limit| limit.retry).max().unwrap_or(Retry::Now)
+    }
+
+    /// The limit to show where only one can be: refused, the one with the longest wait; allowed, the one with the
+    /// least left (the first of equals). `None` if no limit is metered.
+    pub fn tightest(&self) -> Option<&LimitState> {
+        if self.allowed {
+            return self.enforced().min_by_key(|limit| limit.remaining);
+        }
+        // `max_by_key` takes the last of equals; the first is wanted, as above.
+        self.refusing().reduce(|longest, limit| if limit.retry > longest.retry { limit } else { longest })
+    }
+}
+
+// === impl LimitState ===
+
+impl LimitState {
+    /// `None` for an unlimited policy.
+    fn of_reply(reply: LimitReply) -> Result<Option<Self>, Malformed> {
+        let (limit, remaining) = match (reply.limit, reply.remaining) {
+            (Some(limit), Some(remaining)) => (limit, remaining),
+            (None, None) if reply.allowed => return Ok(None),
+            (None, None) => return Err(Malformed("limits[].allowed: false for an unlimited policy")),
+            _ => return Err(Malformed("limits[].remaining: null for a limit, or a number for none")),
+        };
+        let retry = match (reply.allowed, reply.retry_after_ms) {
+            (true, Some(0)) => Retry::Now,
+            (false, Some(0)) | (true, _) => {
+                return Err(Malformed("limits[].retry_after_ms: contradicts limits[].allowed"));
+            }
+            (false, Some(wait)) => Retry::After(wait),
+            (false, None) => Retry::Never,
+        };
+        let largest = [limit, remaining, reply.reset_ms, reply.retry_after_ms.unwrap_or(0)].into_iter().max();
+        if limit == 0 || largest > Some(MAX_QUANTITY) {
+            return Err(Malformed("limits[]: number out of range"));
+        }
+        Ok(Some(Self {
+            policy: reply.policy,
+            allowed: reply.allowed,
+            limit,
+            window_ms: reply.window_ms,
+            unit: reply.unit,
+            remaining,
+            reset_ms: reply.reset_ms,
+            retry,
+            mode: reply.mode,
+        }))
+    }
+}
+
+// === impl Malformed ===
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for Malformed {}

@@ -1,0 +1,1 @@
+//! The four algorithms as pure functions of (state, now, cost).
