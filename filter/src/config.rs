@@ -188,7 +188,7 @@ fn service(path: &str, value: &Value, mistakes: &mut Mistakes) -> Option<Service
         .required("cluster", "the name of a cluster of the proxy", mistakes)
         .and_then(|(path, value)| field_value(&path, value, mistakes));
     let authority = fields.optional("authority").map(|(path, value)| field_value(&path, value, mistakes));
-    let token = fields.optional("token").map(|(path, value)| field_value(&path, value, mistakes));
+    let token = fields.optional("token").and_then(|(path, value)| token(&path, value, mistakes));
     let timeout_ms = match fields.optional("timeout") {
         Some((path, value)) => timeout(&path, value, mistakes),
         None => Some(DEFAULT_TIMEOUT_MS),
@@ -198,7 +198,7 @@ fn service(path: &str, value: &Value, mistakes: &mut Mistakes) -> Option<Service
         cluster: cluster?,
         authority: authority.unwrap_or_else(|| Some("weir".to_owned()))?,
         timeout_ms: timeout_ms?,
-        token: token.flatten(),
+        token,
     })
 }
 
@@ -213,14 +213,32 @@ fn timeout(path: &str, value: &Value, mistakes: &mut Mistakes) -> Option<u64> {
     None
 }
 
-/// A text that can be sent as a header field value (RFC 9110 section 5.5): no control bytes, no outer white space.
+/// What may be sent as a header field value (RFC 9110 section 5.5) without surprises.
+const FIELD_VALUE: &str = "a header field value (RFC 9110): printable ASCII without outer spaces";
+
+fn is_field_value(text: &str) -> bool {
+    !text.is_empty() && text.trim() == text && text.bytes().all(|byte| (b' '..=b'~').contains(&byte))
+}
+
 fn field_value(path: &str, value: &Value, mistakes: &mut Mistakes) -> Option<String> {
-    let text = mistakes.text(path, value)?;
-    if text.trim() == text && text.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
-        return Some(text.to_owned());
+    match value {
+        Value::Text(text) if is_field_value(text) => Some(text.clone()),
+        other => {
+            mistakes.expected(path, FIELD_VALUE, other);
+            None
+        }
     }
-    mistakes.expected(path, "a header field value (RFC 9110): printable ASCII without outer spaces", value);
-    None
+}
+
+/// As any field value, but what was found is a secret.
+fn token(path: &str, value: &Value, mistakes: &mut Mistakes) -> Option<String> {
+    match value {
+        Value::Text(text) if is_field_value(text) => Some(text.clone()),
+        _ => {
+            mistakes.add(path, format_args!("expected {FIELD_VALUE}; what was found is not shown"));
+            None
+        }
+    }
 }
 
 fn failure_mode(fields: &mut Fields<'_>, mistakes: &mut Mistakes) -> Option<FailureMode> {
@@ -345,7 +363,7 @@ fn path_match(path: &str, value: &Value, mistakes: &mut Mistakes) -> Option<Path
         {
             return Some(text.to_owned());
         }
-        mistakes.expected(&path, "a path that starts with / , as it is sent, without query", value);
+        mistakes.expected(&path, "a path as it is sent, from its first slash, without query", value);
         None
     };
     let exact = read("exact", mistakes);

@@ -1,12 +1,14 @@
 //! The plug-in configuration as a tree, read field by field so that every mistake is reported with its path.
 //!
-//! Hosts hand the configuration over as JSON, whatever it was written in. Unknown fields and repeated ones are
-//! mistakes: what is written and not read would limit less than was asked. Numbers may arrive as `1.0`, since Envoy
-//! carries a `Struct` in doubles.
+//! Hosts hand the configuration over as JSON, or as a serialised `google.protobuf.Struct`. Unknown fields and repeated
+//! ones are mistakes: what is written and not read would limit less than was asked. Numbers may arrive as `1.0`, since
+//! a `Struct` carries doubles.
 
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+
+mod protobuf;
 
 /// A value of the configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,9 +43,15 @@ pub struct Fields<'a> {
 // === impl Value ===
 
 impl Value {
-    /// Parses JSON. The error is serde's, with line and column.
-    pub fn parse(json: &[u8]) -> Result<Self, serde_json::Error> {
-        serde_json::from_slice(json)
+    /// Parses JSON, or else a serialised `google.protobuf.Struct`. The error is about JSON, with line and column.
+    pub fn parse(bytes: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(bytes).or_else(|error| protobuf::decode(bytes).ok_or(error))
+    }
+
+    fn of_double(value: f64) -> Self {
+        const EXACT: f64 = (1u64 << 53) as f64;
+        let whole = value.fract() == 0.0 && (0.0..EXACT).contains(&value);
+        if whole { Self::Whole(value as u64) } else { Self::Number(value) }
     }
 
     fn describe(&self) -> String {
@@ -51,7 +59,7 @@ impl Value {
             Self::Null => "nothing".to_owned(),
             Self::Bool(value) => value.to_string(),
             Self::Whole(value) => value.to_string(),
-            Self::Number(value) => value.to_string(),
+            Self::Number(value) => format!("{value:?}"),
             Self::Text(value) => format!("{value:?}"),
             Self::List(_) => "a list".to_owned(),
             Self::Object(_) => "an object".to_owned(),
@@ -91,9 +99,7 @@ impl<'de> Visitor<'de> for ValueVisitor {
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        const EXACT: f64 = (1u64 << 53) as f64;
-        let whole = value.fract() == 0.0 && (0.0..EXACT).contains(&value);
-        Ok(if whole { Value::Whole(value as u64) } else { Value::Number(value) })
+        Ok(Value::of_double(value))
     }
 
     fn visit_str<E>(self, value: &str) -> Result<Value, E> {
@@ -252,7 +258,7 @@ impl<'a> Fields<'a> {
     pub fn finish(self, mistakes: &mut Mistakes) {
         for (name, _) in self.fields {
             if !self.known.contains(&name.as_str()) {
-                let accepted = self.known.join(", ");
+                let accepted = if self.known.is_empty() { "none".to_owned() } else { self.known.join(", ") };
                 mistakes.add(&self.path(name), format_args!("unknown field; accepted: {accepted}"));
             }
         }

@@ -101,11 +101,11 @@ mod tests {
         for authority in
             ["api.example.com", "API.example.com", "api.example.com:443", "Api.Example.Com.:80", "api.example.com."]
         {
-            assert_eq!(with(&[(":authority", authority)], Request::host), b"api.example.com", "{authority}");
+            assert_eq!(with(&[(":authority", authority)], |r| r.host()), b"api.example.com", "{authority}");
         }
-        assert_eq!(with(&[(":authority", "[2001:DB8::1]:443")], Request::host), b"[2001:db8::1]");
-        assert_eq!(with(&[(":authority", "[2001:db8::1]")], Request::host), b"[2001:db8::1]");
-        assert_eq!(with(&[], Request::host), b"");
+        assert_eq!(with(&[(":authority", "[2001:DB8::1]:443")], |r| r.host()), b"[2001:db8::1]");
+        assert_eq!(with(&[(":authority", "[2001:db8::1]")], |r| r.host()), b"[2001:db8::1]");
+        assert_eq!(with(&[], |r| r.host()), b"");
     }
 
     #[test]
@@ -117,20 +117,20 @@ mod tests {
 
     #[test]
     fn an_empty_value_is_a_missing_one_and_two_are_several() {
-        assert_eq!(with(&[("k", " ")], |r| r.field("k") == Field::Missing), true);
-        assert_eq!(with(&[("k", " a ")], |r| r.field("k") == Field::One(b"a")), true);
-        assert_eq!(with(&[("k", "a"), ("k", "a")], |r| r.field("k") == Field::Several), true);
-        assert_eq!(with(&[("k", ""), ("k", "a")], |r| r.field("k") == Field::Several), true);
+        assert!(with(&[("k", " ")], |r| r.field("k") == Field::Missing));
+        assert!(with(&[("k", " a ")], |r| r.field("k") == Field::One(b"a")));
+        assert!(with(&[("k", "a"), ("k", "a")], |r| r.field("k") == Field::Several));
+        assert!(with(&[("k", ""), ("k", "a")], |r| r.field("k") == Field::Several));
     }
 
     #[test]
     fn a_preflight_needs_method_and_both_headers() {
         // D05
         let all = [(":method", "OPTIONS"), ("origin", "https://a"), ("access-control-request-method", "PUT")];
-        assert!(with(&all, Request::is_preflight));
-        assert!(!with(&all[..2], Request::is_preflight));
-        assert!(!with(&all[1..], Request::is_preflight));
-        assert!(!with(&[all[0], all[2]], Request::is_preflight));
-        assert!(!with(&[(":method", "GET"), all[1], all[2]], Request::is_preflight));
+        assert!(with(&all, |r| r.is_preflight()));
+        assert!(!with(&all[..2], |r| r.is_preflight()));
+        assert!(!with(&all[1..], |r| r.is_preflight()));
+        assert!(!with(&[all[0], all[2]], |r| r.is_preflight()));
+        assert!(!with(&[(":method", "GET"), all[1], all[2]], |r| r.is_preflight()));
     }
 }
