@@ -2,4 +2,5 @@
 
 pub mod algorithm;
 pub mod policy;
+pub mod script;
 pub mod store;

@@ -15,6 +15,18 @@ pub enum Algorithm {
     TokenBucket,
 }
 
+impl Algorithm {
+    /// The two letters that name the algorithm in state keys and to the script.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::FixedWindow => "fw",
+            Self::SlidingWindowLog => "sl",
+            Self::SlidingWindowCounter => "sc",
+            Self::TokenBucket => "tb",
+        }
+    }
+}
+
 /// The numbers of a limit. All are at least 1 and within the bounds of `weir_protocol` (limit and burst up to
 /// `MAX_QUANTITY`, window whole milliseconds up to `MAX_WINDOW_MS`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

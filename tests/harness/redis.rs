@@ -1,8 +1,9 @@
 //! A private redis-server.
 
+use std::path::PathBuf;
 use std::process::Command;
 
-use crate::child::{self, Child};
+use crate::child::{self, Child, workspace};
 use crate::ports::free_port;
 
 /// A redis-server of its own, without persistence. Killed on drop.
@@ -12,7 +13,13 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Starts the `redis-server` of PATH (or of the environment variable `REDIS_SERVER`).
+    /// Whether there is one to start.
+    pub fn is_installed() -> bool {
+        Command::new(program()).arg("--version").output().is_ok_and(|output| output.status.success())
+    }
+
+    /// Starts the redis-server that the environment variable `REDIS_SERVER` names, or the one that `make setup` found,
+    /// or the one in PATH.
     pub async fn start() -> Self {
         Self::start_on(free_port()).await
     }
@@ -22,8 +29,7 @@ impl Redis {
         let dir = child::private_dir("redis");
         let working_dir = dir.clone();
         let child = Child::start("redis", dir, move || {
-            let program = std::env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into());
-            let mut command = Command::new(program);
+            let mut command = Command::new(program());
             command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
             command.current_dir(&working_dir);
             command
@@ -91,6 +97,15 @@ impl Redis {
     /// Its log.
     pub fn log(&self) -> String {
         self.child.log()
+    }
+}
+
+fn program() -> PathBuf {
+    let installed = workspace().join(".weir/tools/bin/redis-server");
+    match std::env::var_os("REDIS_SERVER") {
+        Some(program) => program.into(),
+        None if installed.exists() => installed,
+        None => "redis-server".into(),
     }
 }
 

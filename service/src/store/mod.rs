@@ -1,5 +1,7 @@
 //! Where the state of limits lives: Redis or this process.
 
+pub mod memory;
+
 use crate::policy::{Mode, Quota};
 
 /// One limit of a check, ready for the store.

@@ -1,0 +1,16 @@
+//! The Lua scripts on a private, real Redis.
+//!
+//! - `vectors`    the language-neutral cases of `lua/vectors/`, on Redis and on the Rust algorithms
+//! - `histories`  random histories: Redis and the Rust algorithms give equal replies and leave equal states
+//! - `shipped`    the script as it ships, on Redis' own clock: counts, expiry, foreign values, memory
+//!
+//! `server` starts the Redis, `fake_clock` puts a clock under the script that tests set.
+
+// Helpers outside of #[test] functions may stop at the first surprise as well.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+mod fake_clock;
+mod histories;
+mod server;
+mod shipped;
+mod vectors;
