@@ -51,9 +51,9 @@ build-all:
 	@tests/setup/place target/wasm/wasm32-unknown-unknown/filter/weir_filter.wasm dist/weir_filter.wasm
 
 .PHONY: test
-test: setup build-all test-pure test-wasm test-lua test-service test-e2e ## Run every test (does its own set-up)
+test: setup build-all test-pure test-wasm test-lua test-service test-e2e test-docs ## Run every test (does its own set-up)
 
-.PHONY: test-pure test-wasm test-lua test-service test-e2e
+.PHONY: test-pure test-wasm test-lua test-service test-e2e test-docs
 test-pure: ## Ring 1: logic without I/O, native
 	cargo test -p weir-protocol -p weir-filter
 	cargo test -p weir-service --lib --bins
@@ -69,6 +69,9 @@ test-service: ## Ring 3: the service over HTTP (needs `make build`)
 
 test-e2e: ## Ring 4: the shipped filter in real Envoy (needs `make build`)
 	cargo test -p weir-tests --test e2e
+
+test-docs: ## What README and docs say: every configuration and command, and the demo (needs `make build`)
+	cargo test -p weir-tests --test docs
 
 .PHONY: lint
 lint: setup build-all ## Check formatting, clippy on native and wasm32, Lua syntax, envoy.yaml
