@@ -95,3 +95,30 @@ mod present {
         Option::<u64>::deserialize(deserializer).map(Some)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    #[cfg(target_arch = "wasm32")]
+    use wasm_bindgen_test::wasm_bindgen_test as test;
+
+    #[test]
+    fn a_missing_cost_is_one() {
+        let request: CheckRequest = serde_json::from_str(r#"{"limits":[{"policy":"p","key":"k"}]}"#).unwrap();
+        assert_eq!(request.limits[0].cost, 1);
+    }
+
+    #[test]
+    fn burst_is_absent_null_or_a_number() {
+        let text = |burst: &str| {
+            format!(
+                r#"{{"policy":"p","allowed":true,"limit":null,{burst}"window_ms":1,"unit":"u","remaining":null,"reset_ms":0,"retry_after_ms":0}}"#
+            )
+        };
+        for (burst, value) in [("", None), (r#""burst":null,"#, Some(None)), (r#""burst":7,"#, Some(Some(7)))] {
+            let reply: LimitReply = serde_json::from_str(&text(burst)).unwrap();
+            assert_eq!(reply.burst, value);
+            assert_eq!(serde_json::to_string(&reply).unwrap(), text(burst));
+        }
+    }
+}

@@ -4,6 +4,7 @@
 //! that a client sees ([`fields`]) and problem documents ([`problem`]). No I/O, no clock; builds for wasm32 and native.
 
 pub mod check;
+pub mod duration;
 pub mod fields;
 pub mod problem;
 pub mod verdict;
@@ -11,6 +12,20 @@ pub mod verdict;
 pub use check::{CheckReply, CheckRequest, LimitReply, LimitRequest, Mode};
 pub use problem::Problem;
 pub use verdict::{LimitState, Malformed, Retry, Verdict};
+
+/// Whether `name` can name a policy or a rule: `[a-z0-9][a-z0-9_-]{0,63}`.
+pub fn is_name(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let mut bytes = name.bytes();
+    bytes.next().is_some_and(plain) && name.len() <= 64 && bytes.all(|byte| plain(byte) || byte == b'-' || byte == b'_')
+}
+
+/// Whether `unit` can name what a policy counts: `[a-z][a-z0-9-]{0,31}`. It is sent in a header field.
+pub fn is_unit(unit: &str) -> bool {
+    unit.len() <= 32
+        && unit.starts_with(|c: char| c.is_ascii_lowercase())
+        && unit.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+}
 
 /// Largest limit, burst and cost: the largest Integer of RFC 9651, 999 999 999 999 999.
 pub const MAX_QUANTITY: u64 = 999_999_999_999_999;

@@ -32,6 +32,12 @@ fn about_blank() -> String {
 impl Problem {
     /// A problem that its status describes (RFC 9457 section 4.2.1): `title` is the status phrase.
     pub fn of_status(status: u16, title: &str, detail: impl Into<String>) -> Self {
-        Self { kind: about_blank(), title: title.to_owned(), status, detail: detail.into(), violated_policies: Vec::new() }
+        Self {
+            kind: about_blank(),
+            title: title.to_owned(),
+            status,
+            detail: detail.into(),
+            violated_policies: Vec::new(),
+        }
     }
 }

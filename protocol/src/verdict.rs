@@ -137,6 +137,9 @@ impl LimitState {
             (false, Some(wait)) => Retry::After(wait),
             (false, None) => Retry::Never,
         };
+        if !crate::is_unit(&reply.unit) {
+            return Err(Malformed("limits[].unit: not a unit"));
+        }
         let largest = [limit, remaining, reply.reset_ms, reply.retry_after_ms.unwrap_or(0)].into_iter().max();
         if limit == 0 || largest > Some(MAX_QUANTITY) {
             return Err(Malformed("limits[]: number out of range"));
@@ -164,3 +167,61 @@ impl fmt::Display for Malformed {
 }
 
 impl std::error::Error for Malformed {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    #[cfg(target_arch = "wasm32")]
+    use wasm_bindgen_test::wasm_bindgen_test as test;
+
+    const REQUEST: &str = r#"{"limits":[{"policy":"per-key","key":"org_9921"}]}"#;
+    const ALLOWED: &str = r#"{"allowed":true,"limits":[{"policy":"per-key","allowed":true,"limit":100,"window_ms":60000,
+        "unit":"requests","remaining":99,"reset_ms":830,"retry_after_ms":0}]}"#;
+    const REFUSED: &str = r#"{"allowed":false,"limits":[{"policy":"per-key","allowed":false,"limit":100,"window_ms":60000,
+        "unit":"requests","remaining":0,"reset_ms":830,"retry_after_ms":830}]}"#;
+
+    fn judge(reply: &str) -> Result<Verdict, Malformed> {
+        let request = serde_json::from_str(REQUEST).unwrap();
+        Verdict::of_reply(&request, serde_json::from_str(reply).unwrap())
+    }
+
+    #[test]
+    fn a_reply_that_fits_is_a_verdict() {
+        assert!(judge(ALLOWED).unwrap().allowed());
+        let refused = judge(REFUSED).unwrap();
+        assert_eq!(refused.retry(), Retry::After(830));
+        assert_eq!(refused.tightest().unwrap().policy, "per-key");
+        assert!(judge(&ALLOWED.replace("\"unit\"", "\"added_later\":[1],\"unit\"")).is_ok());
+    }
+
+    #[test]
+    fn a_reply_that_contradicts_itself_or_its_request_is_none() {
+        for (from, to) in [
+            ("\"allowed\":false,\"limits\"", "\"allowed\":true,\"limits\""),
+            ("\"policy\":\"per-key\"", "\"policy\":\"other\""),
+            ("\"retry_after_ms\":830", "\"retry_after_ms\":0"),
+            ("\"limit\":100", "\"limit\":null"),
+            ("\"limit\":100", "\"limit\":0"),
+            ("\"limit\":100", "\"limit\":1000000000000000"),
+            ("\"remaining\":0", "\"remaining\":null"),
+            ("\"reset_ms\":830", "\"reset_ms\":18446744073709551615"),
+            ("\"unit\":\"requests\"", "\"unit\":\"a\\r\\nset-cookie: b\""),
+        ] {
+            let reply = REFUSED.replacen(from, to, 1);
+            assert_ne!(reply, REFUSED, "{from}");
+            assert!(judge(&reply).is_err(), "{from} -> {to}");
+        }
+        assert!(judge(r#"{"allowed":true,"limits":[]}"#).is_err());
+    }
+
+    #[test]
+    fn a_shadow_limit_takes_no_part() {
+        let reply = REFUSED
+            .replacen("\"allowed\":false", "\"allowed\":true", 1)
+            .replace("\"unit\"", "\"mode\":\"shadow\",\"unit\"");
+        let verdict = judge(&reply).unwrap();
+        assert!(verdict.allowed());
+        assert_eq!(verdict.tightest(), None);
+        assert_eq!(verdict.limits().len(), 1);
+    }
+}

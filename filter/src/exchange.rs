@@ -1,0 +1,295 @@
+//! One request's way through the filter, as a state machine of values.
+//!
+//! An event comes in (the request's headers, the service's answer, the response's headers), a [`Step`] comes out
+//! (continue, ask the service, reply). Nothing here talks to the host. An exchange asks at most once and is answered
+//! at most once; an event that does not fit its state changes nothing.
+
+use weir_protocol::fields::rate_limit_fields;
+use weir_protocol::{CheckReply, CheckRequest, LimitRequest, MAX_QUANTITY, Mode, Problem, Verdict};
+
+use crate::config::{Config, Cost, FailureMode, Limit, OnMissingKey, Preflights, UpstreamHeaders};
+use crate::key::{Resolved, Template};
+use crate::reply::LocalReply;
+use crate::request::{Field, Request};
+use crate::stats::Outcome;
+
+/// Answers of the service above this size are refused unread: the memory of a wasm module never shrinks.
+pub const MAX_ANSWER_BYTES: usize = 1 << 20;
+/// How much of a problem's detail goes into a log line.
+const MAX_DETAIL_CHARS: usize = 300;
+
+/// One request.
+#[derive(Debug, Default)]
+pub struct Exchange {
+    state: State,
+}
+
+#[derive(Debug, Default)]
+enum State {
+    /// Nothing seen yet, or nothing to do.
+    #[default]
+    Idle,
+    /// The service was asked.
+    Asking { rule: usize, request: CheckRequest },
+    /// The request was checked and may pass.
+    Admitted(Verdict),
+    /// The filter answered.
+    Replied,
+}
+
+/// What the host is to do.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Let the request pass.
+    Continue,
+    /// Hold the request and send this check (JSON) to the service.
+    Ask(Vec<u8>),
+    /// Answer the request.
+    Reply(LocalReply),
+}
+
+/// A step, and what there is to tell of it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Transition {
+    /// What to do.
+    pub step: Step,
+    /// The rule that decided, as an index into [`Config::rules`]; what to count belongs to it.
+    pub rule: Option<usize>,
+    /// What to count, the last being what became of the request.
+    pub outcomes: Vec<Outcome>,
+    /// Why the check failed.
+    pub failure: Option<Failure>,
+}
+
+/// What came of asking the service.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The host could not send the check: unknown cluster, no healthy endpoint, open circuit breaker.
+    NotSent,
+    /// The host gave the check up without an answer.
+    NoAnswer,
+    /// An answer whose body is larger than [`MAX_ANSWER_BYTES`], unread.
+    TooLarge(usize),
+    /// An answer.
+    Answered {
+        /// The HTTP status; Envoy answers 504 for a timeout and 503 for a connection that failed.
+        status: u16,
+        /// The body.
+        body: Vec<u8>,
+    },
+}
+
+/// Why a check failed.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The service refused the check itself: an operator must look.
+    pub misconfigured: bool,
+    /// For the log.
+    pub reason: String,
+}
+
+/// A change to the response's header fields.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Edit {
+    /// Set a field to one value, whatever was there.
+    Set(&'static str, String),
+    /// Remove a field.
+    Remove(&'static str),
+}
+
+// === impl Exchange ===
+
+impl Exchange {
+    /// The request's headers are complete.
+    pub fn on_request(&mut self, config: &Config, request: &Request<'_>) -> Transition {
+        if config.preflights == Preflights::Free && request.is_preflight() {
+            return Transition::to(Step::Continue, None);
+        }
+        let Some((index, rule)) = config.rules.iter().enumerate().find(|(_, rule)| rule.matcher.matches(request))
+        else {
+            return Transition::to(Step::Continue, None);
+        };
+        let mut transition = Transition::to(Step::Continue, Some(index));
+        let mut asked = Vec::with_capacity(rule.limits.len());
+        for limit in &rule.limits {
+            match limit_request(limit, request, &mut transition.outcomes) {
+                Ok(limit) => asked.extend(limit),
+                Err(detail) => {
+                    self.state = State::Replied;
+                    transition.outcomes.push(Outcome::Rejected);
+                    transition.step = Step::Reply(LocalReply::bad_request(detail));
+                    return transition;
+                }
+            }
+        }
+        if asked.is_empty() {
+            return transition;
+        }
+        let request = CheckRequest { limits: asked };
+        // Strings and numbers only, so this cannot fail; if it ever does, the service refuses the empty body.
+        transition.step = Step::Ask(serde_json::to_vec(&request).unwrap_or_default());
+        self.state = State::Asking { rule: index, request };
+        transition
+    }
+
+    /// The service was asked, and this came of it.
+    pub fn on_answer(&mut self, config: &Config, answer: Answer) -> Transition {
+        let (index, request) = match std::mem::take(&mut self.state) {
+            State::Asking { rule, request } => (rule, request),
+            other => {
+                self.state = other;
+                return Transition::to(Step::Continue, None);
+            }
+        };
+        let mut transition = Transition::to(Step::Continue, Some(index));
+        match judge(&request, answer) {
+            Ok(verdict) => {
+                if verdict.degraded() {
+                    transition.outcomes.push(Outcome::Degraded);
+                }
+                if verdict.allowed() {
+                    let shadowed = verdict.limits().iter().any(|limit| limit.mode == Mode::Shadow && !limit.allowed);
+                    transition.outcomes.push(if shadowed { Outcome::Shadow } else { Outcome::Allowed });
+                    self.state = State::Admitted(verdict);
+                } else {
+                    transition.outcomes.push(Outcome::Refused);
+                    transition.step = Step::Reply(LocalReply::refused(&verdict, &config.styles));
+                    self.state = State::Replied;
+                }
+            }
+            Err(failure) => {
+                if failure.misconfigured {
+                    transition.outcomes.push(Outcome::Misconfigured);
+                }
+                let mode = config.rules.get(index).map_or(FailureMode::Open, |rule| rule.failure_mode);
+                match mode {
+                    FailureMode::Open => transition.outcomes.push(Outcome::FailedOpen),
+                    FailureMode::Closed => {
+                        transition.outcomes.push(Outcome::FailedClosed);
+                        transition.step = Step::Reply(LocalReply::unavailable());
+                        self.state = State::Replied;
+                    }
+                }
+                transition.failure = Some(failure);
+            }
+        }
+        transition
+    }
+
+    /// Whether the service was asked and has not answered.
+    pub fn is_asking(&self) -> bool {
+        matches!(self.state, State::Asking { .. })
+    }
+
+    /// Whether the response needs limit fields.
+    pub fn wants_response(&self) -> bool {
+        matches!(self.state, State::Admitted(_))
+    }
+
+    /// The response's headers are complete. `has` tells whether the upstream sent a field.
+    pub fn on_response(&self, config: &Config, has: impl Fn(&str) -> bool) -> Vec<Edit> {
+        let State::Admitted(verdict) = &self.state else { return Vec::new() };
+        let mut edits = Vec::new();
+        for style in &config.styles {
+            let names = style.names();
+            let taken = names.iter().any(|name| has(name));
+            if taken && config.upstream_headers == UpstreamHeaders::Keep {
+                continue;
+            }
+            let ours = rate_limit_fields(verdict, &[*style]);
+            if ours.is_empty() && taken {
+                edits.extend(names.iter().map(|name| Edit::Remove(name)));
+            }
+            edits.extend(ours.into_iter().map(|(name, value)| Edit::Set(name, value)));
+        }
+        edits
+    }
+}
+
+/// `Ok(None)` if this limit is not to be checked, `Err` with the reason if the request cannot be attributed.
+fn limit_request(
+    limit: &Limit,
+    request: &Request<'_>,
+    outcomes: &mut Vec<Outcome>,
+) -> Result<Option<LimitRequest>, String> {
+    let mut resolved = limit.key.resolve(request);
+    if resolved == Resolved::Missing {
+        outcomes.push(Outcome::KeyMissing);
+        match limit.on_missing_key {
+            OnMissingKey::ClientIp => resolved = Template::client_ip().resolve(request),
+            OnMissingKey::Skip => return Ok(None),
+            OnMissingKey::Reject => return Err(format!("the request lacks the key of {}", limit.policy)),
+        }
+    }
+    let key = match resolved {
+        Resolved::Key(key) => key,
+        Resolved::Missing => return Ok(None),
+        Resolved::Ambiguous(name) => return Err(several(&name)),
+    };
+    if key.address_unknown {
+        outcomes.push(Outcome::AddressUnknown);
+    }
+    let cost = cost(&limit.cost, request)?;
+    Ok(Some(LimitRequest { policy: limit.policy.clone(), key: key.text, cost }))
+}
+
+fn cost(cost: &Cost, request: &Request<'_>) -> Result<u64, String> {
+    match cost {
+        Cost::Fixed(cost) => Ok(*cost),
+        Cost::Header { name, default, min, max } => match request.field(name) {
+            Field::Missing => Ok(*default),
+            Field::One(value) => Ok(decimal(value).map_or(*max, |value| value.clamp(*min, *max))),
+            Field::Several => Err(several(name)),
+        },
+    }
+}
+
+fn several(name: &str) -> String {
+    format!("header {name} has several values; expected one")
+}
+
+/// A number of decimal digits alone; what is too large for any cost counts as the largest.
+fn decimal(value: &[u8]) -> Option<u64> {
+    if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let digit = |number: u64, digit: &u8| number.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
+    Some(value.iter().fold(0, digit).min(MAX_QUANTITY))
+}
+
+fn judge(request: &CheckRequest, answer: Answer) -> Result<Verdict, Failure> {
+    let transient = |reason: String| Failure { misconfigured: false, reason };
+    match answer {
+        Answer::NotSent => Err(transient(
+            "the check could not be sent (unknown cluster, no healthy endpoint, or an open circuit breaker)".to_owned(),
+        )),
+        Answer::NoAnswer => Err(transient("no answer".to_owned())),
+        Answer::TooLarge(bytes) => {
+            Err(transient(format!("the answer has {bytes} bytes; accepted: {MAX_ANSWER_BYTES}")))
+        }
+        Answer::Answered { status: 200, body } => {
+            let reply: CheckReply = serde_json::from_slice(&body)
+                .map_err(|error| transient(format!("the answer is not a check reply: {error}")))?;
+            Verdict::of_reply(request, reply)
+                .map_err(|error| transient(format!("the answer contradicts itself: {error}")))
+        }
+        Answer::Answered { status, body } => {
+            let detail = serde_json::from_slice::<Problem>(&body).map(|problem| problem.detail).unwrap_or_default();
+            let detail: String = detail.chars().filter(|c| !c.is_control()).take(MAX_DETAIL_CHARS).collect();
+            let reason =
+                if detail.is_empty() { format!("status {status}") } else { format!("status {status}: {detail}") };
+            Err(Failure { misconfigured: matches!(status, 400 | 401 | 404), reason })
+        }
+    }
+}
+
+// === impl Transition ===
+
+impl Transition {
+    fn to(step: Step, rule: Option<usize>) -> Self {
+        Self { step, rule, outcomes: Vec::new(), failure: None }
+    }
+}
+
+#[cfg(test)]
+mod tests;
