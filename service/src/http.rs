@@ -9,6 +9,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use axum::routing::post;
 use serde::Serialize;
+use serde_path_to_error::Segment;
 use weir_protocol::{CheckReply, CheckRequest, MAX_QUANTITY, problem};
 
 use crate::auth::Tokens;
@@ -76,7 +77,7 @@ fn decode(body: &[u8]) -> Result<CheckRequest, Error> {
     serde_json::from_slice(body).map_err(|error| {
         let mut deserializer = serde_json::Deserializer::from_slice(body);
         match serde_path_to_error::deserialize::<_, CheckRequest>(&mut deserializer) {
-            Err(located) if located.path().iter().next().is_some() => {
+            Err(located) if !matches!(located.path().iter().next(), None | Some(Segment::Unknown)) => {
                 // The only numbers of a request are costs.
                 let accepted = format!("expected a whole number from 0 to {MAX_QUANTITY}");
                 let message = located.inner().to_string().replace("expected u64", &accepted);

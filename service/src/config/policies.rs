@@ -6,6 +6,7 @@ use weir_protocol::{MAX_QUANTITY, MAX_WINDOW_MS, is_name, is_unit};
 
 use super::document::{Fields, Mistakes, Value};
 use super::read_window;
+use crate::limiter::MAX_KEY_BYTES;
 use crate::policy::{Algorithm, Allowance, Mode, Policies, Policy};
 
 const ALGORITHMS: [(&str, Algorithm); 4] = [
@@ -194,6 +195,9 @@ fn overrides(
         let Some(mut fields) = mistakes.object(&format!("{path}[{index}]"), value) else { continue };
         let key = fields.required("key", "the key that is excepted", mistakes).and_then(|(path, value)| {
             let key = mistakes.text(&path, value, "a text that is not empty")?;
+            if key.len() > MAX_KEY_BYTES {
+                mistakes.add(&path, format_args!("expected at most {MAX_KEY_BYTES} bytes, found {}", key.len()));
+            }
             if !keys.insert(key) {
                 mistakes.add(&path, format_args!("expected a key of its own, found {key:?} again"));
             }
