@@ -51,9 +51,9 @@ build-all:
 	@tests/setup/place target/wasm/wasm32-unknown-unknown/filter/weir_filter.wasm dist/weir_filter.wasm
 
 .PHONY: test
-test: setup build-all test-pure test-wasm test-lua test-service test-e2e ## Run every test (does its own set-up)
+test: setup build-all test-pure test-wasm test-lua test-service test-e2e test-docs ## Run every test (does its own set-up)
 
-.PHONY: test-pure test-wasm test-lua test-service test-e2e
+.PHONY: test-pure test-wasm test-lua test-service test-e2e test-docs
 test-pure: ## Ring 1: logic without I/O, native
 	cargo test -p weir-protocol -p weir-filter
 	cargo test -p weir-service --lib --bins
@@ -70,6 +70,9 @@ test-service: ## Ring 3: the service over HTTP (needs `make build`)
 test-e2e: ## Ring 4: the shipped filter in real Envoy (needs `make build`)
 	cargo test -p weir-tests --test e2e
 
+test-docs: ## What README and docs say: every configuration and command, and the demo (needs `make build`)
+	cargo test -p weir-tests --test docs
+
 .PHONY: lint
 lint: setup build-all ## Check formatting, clippy on native and wasm32, Lua syntax, envoy.yaml
 	cargo fmt --all --check
@@ -77,6 +80,12 @@ lint: setup build-all ## Check formatting, clippy on native and wasm32, Lua synt
 	$(WASM_CARGO) clippy -p weir-filter -p weir-protocol -- -D warnings
 	$(LUAC) -p lua/*.lua
 	$${ENVOY_BIN:-.weir/envoy} --mode validate -c envoy.yaml -l warning
+
+.PHONY: bench
+bench: ## Measure Envoy without the filter and with it; about 2 minutes
+	@$(SETUP) rust wasm envoy redis wrk
+	@$(MAKE) build-all
+	@cargo run --quiet --release -p weir-tests --bin weir-bench
 
 .PHONY: fmt
 fmt: ## Format all Rust code

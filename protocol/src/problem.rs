@@ -14,8 +14,10 @@ pub struct Problem {
     #[serde(rename = "type", default = "about_blank")]
     pub kind: String,
     /// Short text, the same for every occurrence of this kind.
+    #[serde(default)]
     pub title: String,
-    /// The HTTP status.
+    /// The HTTP status; 0 in a document that does not repeat it.
+    #[serde(default)]
     pub status: u16,
     /// What went wrong this time: the field, the value, and what is accepted.
     #[serde(default, skip_serializing_if = "String::is_empty")]

@@ -73,8 +73,8 @@ pub async fn up() -> Result<(), String> {
         }
     }
 
+    forget_the_last_run();
     let ready = run_dir().join("ready");
-    let _ = fs::remove_file(&ready);
     let log_path = run_dir().join("stack.log");
     let log = File::create(&log_path).map_err(|error| format!("{}: {error}", log_path.display()))?;
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
@@ -101,7 +101,7 @@ pub async fn up() -> Result<(), String> {
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    println!("{}", bold("The stack runs in the background."));
+    line(&bold("The stack runs in the background."));
     invite();
     Ok(())
 }
@@ -170,6 +170,16 @@ pub async fn down() -> Result<(), String> {
     }
     say("The stack has been stopped.");
     Ok(())
+}
+
+/// Removes what a stack that was killed has left behind.
+fn forget_the_last_run() {
+    let _ = fs::remove_file(run_dir().join("ready"));
+    for entry in fs::read_dir(run_dir()).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with("weir-") {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 fn is_free(port: u16) -> bool {

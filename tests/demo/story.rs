@@ -6,7 +6,7 @@ use harness::{Options, Redis, Response, Stack, workspace};
 
 use crate::boundary;
 use crate::rules::{PER_CLIENT, plugin, policies};
-use crate::terminal::{answer, bold, chapter, faint, good, line, request, say};
+use crate::terminal::{answer, bold, chapter, faint, good, line, out, request, say};
 
 /// How long the limits may take to apply again after an outage.
 const RECOVERY: Duration = Duration::from_secs(15);
@@ -21,7 +21,7 @@ pub async fn tell() -> Result<(), String> {
         concurrency: 2,
         ..Options::default()
     };
-    println!("{}", bold("Weir: exact rate limits for Envoy, each decided in one atomic call to Redis"));
+    out(&bold("Weir: exact rate limits for Envoy, each decided in one atomic call to Redis"));
     let mut stack = Stack::start(options).await;
     let outcome = chapters(&mut stack, redis).await;
     if outcome.is_err() {

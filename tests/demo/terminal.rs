@@ -1,6 +1,6 @@
 //! Text on the terminal; in colour only where a person reads it.
 
-use std::io::IsTerminal as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::sync::OnceLock;
 
 use harness::Response;
@@ -33,8 +33,13 @@ pub fn faint(text: &str) -> String {
     style("2", text)
 }
 
+/// Prints a line. A reader that has gone away (`make demo | head`) is no reason to stop half way.
+pub fn out(text: &str) {
+    let _ = writeln!(std::io::stdout(), "{text}");
+}
+
 pub fn chapter(title: &str) {
-    println!("\n{}", bold(title));
+    out(&format!("\n{}", bold(title)));
 }
 
 /// A paragraph, broken into lines.
@@ -42,7 +47,7 @@ pub fn say(text: &str) {
     let mut line = String::new();
     for word in text.split_whitespace() {
         if !line.is_empty() && line.len() + 1 + word.len() > WIDTH {
-            println!("  {line}");
+            out(&format!("  {line}"));
             line.clear();
         }
         if !line.is_empty() {
@@ -50,33 +55,34 @@ pub fn say(text: &str) {
         }
         line.push_str(word);
     }
-    println!("  {line}");
+    out(&format!("  {line}"));
 }
 
 /// A line as it is.
 pub fn line(text: &str) {
-    println!("  {text}");
+    out(format!("  {text}").trim_end());
 }
 
 /// The request as a command that a reader can repeat while the stack runs.
 pub fn request(url: &str, key: &str) {
-    println!("\n  {}", bold(&format!("$ curl -i -H 'x-api-key: {key}' {url}")));
+    out(&format!("\n  {}", bold(&format!("$ curl -i -H 'x-api-key: {key}' {url}"))));
 }
 
 /// The answer: status, the fields that have to do with limits, and the body of a refusal.
 pub fn answer(response: &Response) {
     let reason = StatusCode::from_u16(response.status).ok().and_then(|status| status.canonical_reason()).unwrap_or("");
     let status = format!("HTTP/1.1 {} {reason}", response.status);
-    println!("  {}", if response.status < 400 { good(&status) } else { bad(&status) });
+    line(&if response.status < 400 { good(&status) } else { bad(&status) });
     let refused = response.status >= 400;
     for name in SHOWN {
         for value in response.all(name) {
             if refused || name.starts_with("ratelimit") {
-                println!("  {name}: {value}");
+                line(&format!("{name}: {value}"));
             }
         }
     }
     if refused {
-        println!("\n  {}", response.text());
+        line("");
+        line(&response.text());
     }
 }
