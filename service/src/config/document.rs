@@ -1,0 +1,261 @@
+//! A YAML file as a tree, read field by field so that every mistake is reported with its path.
+//!
+//! A derive stops at the first mistake; an operator wants all of them. Unknown fields and repeated ones are mistakes:
+//! what is written and not read would limit less than was asked.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_saphyr::options::DuplicateKeyPolicy;
+
+/// A value of the file.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// `null`, or nothing.
+    Null,
+    /// `true` or `false`.
+    Bool(bool),
+    /// A whole number, not negative.
+    Whole(u64),
+    /// Any other number, as text.
+    Number(String),
+    /// A text.
+    Text(String),
+    /// A list.
+    List(Vec<Value>),
+    /// An object, in the order written; a repeated name is there twice.
+    Object(Vec<(String, Value)>),
+}
+
+/// Mistakes of one file, in the order found.
+#[derive(Debug, Default)]
+pub struct Mistakes(Vec<String>);
+
+/// Reads one object; what was not asked for when it is finished is a mistake.
+pub struct Fields<'a> {
+    path: String,
+    fields: &'a [(String, Value)],
+    known: Vec<&'static str>,
+}
+
+// === impl Value ===
+
+impl Value {
+    /// Parses YAML. The error says where the text is no YAML, in one line or a few.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let options = serde_saphyr::options! {
+            // Both reach the visitor, so that they are reported with their path.
+            duplicate_keys: DuplicateKeyPolicy::PassThrough,
+            // `yes` and `on` are texts, as in YAML 1.2.
+            strict_booleans: true,
+            with_snippet: false,
+        };
+        serde_saphyr::from_str_with_options(text, options).map_err(|error| error.to_string())
+    }
+
+    fn describe(&self) -> String {
+        match self {
+            Self::Null => "nothing".to_owned(),
+            Self::Bool(value) => value.to_string(),
+            Self::Whole(value) => value.to_string(),
+            Self::Number(value) => value.clone(),
+            Self::Text(value) => format!("{value:?}"),
+            Self::List(_) => "a list".to_owned(),
+            Self::Object(_) => "an object".to_owned(),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ValueVisitor)
+    }
+}
+
+struct ValueVisitor;
+
+impl<'de> Visitor<'de> for ValueVisitor {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a YAML value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::Whole(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(u64::try_from(value).map_or_else(|_| Value::Number(value.to_string()), Value::Whole))
+    }
+
+    fn visit_u128<E>(self, value: u128) -> Result<Value, E> {
+        Ok(u64::try_from(value).map_or_else(|_| Value::Number(value.to_string()), Value::Whole))
+    }
+
+    fn visit_i128<E>(self, value: i128) -> Result<Value, E> {
+        Ok(u64::try_from(value).map_or_else(|_| Value::Number(value.to_string()), Value::Whole))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(Value::Number(format!("{value:?}")))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::Text(value.to_owned()))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(Value::Text(value))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
+        let mut values = Vec::new();
+        while let Some(value) = list.next_element()? {
+            values.push(value);
+        }
+        Ok(Value::List(values))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut fields = Vec::new();
+        while let Some(field) = map.next_entry()? {
+            fields.push(field);
+        }
+        Ok(Value::Object(fields))
+    }
+}
+
+// === impl Mistakes ===
+
+impl Mistakes {
+    /// Adds a mistake at a path: what was found, and what is accepted.
+    pub fn add(&mut self, path: &str, message: impl fmt::Display) {
+        self.0.push(if path.is_empty() { message.to_string() } else { format!("{path}: {message}") });
+    }
+
+    /// Adds a mistake about a value of the wrong kind or range.
+    pub fn expected(&mut self, path: &str, accepted: impl fmt::Display, found: &Value) {
+        self.add(path, format_args!("expected {accepted}, found {}", found.describe()));
+    }
+
+    /// The mistakes; empty if there are none.
+    pub fn into_messages(self) -> Vec<String> {
+        self.0
+    }
+
+    /// A whole number in a range.
+    pub fn whole(&mut self, path: &str, value: &Value, range: RangeInclusive<u64>) -> Option<u64> {
+        match value {
+            Value::Whole(number) if range.contains(number) => Some(*number),
+            other => {
+                self.expected(path, format_args!("a whole number from {} to {}", range.start(), range.end()), other);
+                None
+            }
+        }
+    }
+
+    /// A text that is not empty.
+    pub fn text<'a>(&mut self, path: &str, value: &'a Value, accepted: &str) -> Option<&'a str> {
+        match value {
+            Value::Text(text) if !text.is_empty() => return Some(text),
+            Value::Whole(_) | Value::Number(_) | Value::Bool(_) => {
+                self.expected(path, format_args!("{accepted} (put it in quotes)"), value);
+            }
+            other => self.expected(path, accepted, other),
+        }
+        None
+    }
+
+    /// A list; `what` names its members.
+    pub fn list<'a>(&mut self, path: &str, value: &'a Value, what: &str) -> Option<&'a [Value]> {
+        match value {
+            Value::List(values) => Some(values),
+            other => {
+                self.expected(path, format_args!("a list of {what}"), other);
+                None
+            }
+        }
+    }
+
+    /// An object; nothing counts as one without fields, since that is how YAML writes an empty one.
+    pub fn object<'a>(&mut self, path: &str, value: &'a Value) -> Option<Fields<'a>> {
+        let fields: &[_] = match value {
+            Value::Object(fields) => fields,
+            Value::Null => &[],
+            other => {
+                self.expected(path, "an object", other);
+                return None;
+            }
+        };
+        Some(Fields { path: path.to_owned(), fields, known: Vec::new() })
+    }
+
+    /// One word of a closed set.
+    pub fn choice<T: Copy>(&mut self, path: &str, value: &Value, choices: &[(&str, T)]) -> Option<T> {
+        if let Value::Text(text) = value
+            && let Some((_, choice)) = choices.iter().find(|(word, _)| word == text)
+        {
+            return Some(*choice);
+        }
+        let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
+        self.expected(path, format_args!("one of {}", words.join(", ")), value);
+        None
+    }
+}
+
+// === impl Fields ===
+
+impl<'a> Fields<'a> {
+    /// The path of this object.
+    pub fn here(&self) -> &str {
+        &self.path
+    }
+
+    /// The path of a field of this object.
+    pub fn path(&self, name: &str) -> String {
+        if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
+    }
+
+    /// A field that may be absent.
+    pub fn optional(&mut self, name: &'static str) -> Option<(String, &'a Value)> {
+        self.known.push(name);
+        let (_, value) = self.fields.iter().find(|(known, _)| known == name)?;
+        Some((self.path(name), value))
+    }
+
+    /// A field that must be there.
+    pub fn required(
+        &mut self,
+        name: &'static str,
+        accepted: impl fmt::Display,
+        mistakes: &mut Mistakes,
+    ) -> Option<(String, &'a Value)> {
+        let field = self.optional(name);
+        if field.is_none() {
+            mistakes.add(&self.path(name), format_args!("is missing; expected {accepted}"));
+        }
+        field
+    }
+
+    /// Reports what was not asked for, and what is written twice.
+    pub fn finish(self, mistakes: &mut Mistakes) {
+        for (index, (name, _)) in self.fields.iter().enumerate() {
+            if !self.known.contains(&name.as_str()) {
+                let accepted = if self.known.is_empty() { "none".to_owned() } else { self.known.join(", ") };
+                mistakes.add(&self.path(name), format_args!("unknown field; accepted: {accepted}"));
+            } else if self.fields.iter().take(index).any(|(earlier, _)| earlier == name) {
+                mistakes.add(&self.path(name), "is written twice");
+            }
+        }
+    }
+}
