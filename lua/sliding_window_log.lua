@@ -25,7 +25,11 @@ local function sliding_window_log_event(time, cumulated)
   return struct.pack('>I7I' .. bytes, time, cumulated)
 end
 
--- Time and cumulated cost of an element.
+local function sliding_window_log_is_event(element)
+  return #element > 7 and #element < 15
+end
+
+-- Time and cumulated cost of an event.
 local function sliding_window_log_parse(element)
   return struct.unpack('>I7I' .. (#element - 7), element)
 end
@@ -53,9 +57,10 @@ function sliding_window_log.read(limit)
   limit.live = false -- whether any event is live; if so, `first` is the index of the oldest such, else unset
   local head = read('LRANGE', key, 0, 1)
   limit.exists = not head or #head > 0
-  if head and #head == 2 and #head[1] == 14 and #head[2] > 7 then
+  local newest = head and #head == 2 and redis.call('LINDEX', key, -1)
+  if newest and #head[1] == 14 and sliding_window_log_is_event(head[2]) and sliding_window_log_is_event(newest) then
     local offset, base = struct.unpack('>I7I7', head[1])
-    local last, total = sliding_window_log_parse(redis.call('LINDEX', key, -1))
+    local last, total = sliding_window_log_parse(newest)
     local at, held = effective(limit.now, last, offset)
     local left = at - limit.window -- an event of this time or before has left: windows are half open
     if last > left then
