@@ -207,7 +207,8 @@ mod tests {
                 most = most.max(store.len());
             }
             assert!((500..=2002).contains(&most), "{algorithm:?}: {most}");
-            assert_eq!(store.states.lock().unwrap().due.len(), store.len(), "{algorithm:?}");
+            let due = store.states.lock().unwrap().due.len();
+            assert_eq!(due, store.len(), "{algorithm:?}");
             // A backlog shrinks with every check, and looking adds nothing.
             let later_us = START_US + 3_600_000_000;
             let look = Charge { cost: 0, ..charge("look", algorithm, 1, 1000) };
