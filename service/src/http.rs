@@ -1,11 +1,12 @@
 //! The check API: decode, ask the limiter, encode. Every answer but a 200 is a problem document.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, FromRequest as _, Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Version, header};
 use axum::response::Response;
 use axum::routing::post;
 use serde::Serialize;
@@ -29,6 +30,8 @@ pub struct Api {
     pub tokens: Option<Tokens>,
     /// Counts.
     pub metrics: Arc<Metrics>,
+    /// Whether the service was asked to leave.
+    pub leaving: AtomicBool,
 }
 
 /// The routes of the check API.
@@ -43,8 +46,15 @@ pub fn routes(api: Arc<Api>) -> Router {
 }
 
 async fn check(State(api): State<Arc<Api>>, request: Request) -> Response {
+    let version = request.version();
     let reply = decide(&api, request).await;
-    api.answer(reply)
+    let mut response = api.answer(reply);
+    // So that a client that keeps its connection opens the next one elsewhere, before this one is closed under a
+    // request. HTTP/2 has GOAWAY for that.
+    if version < Version::HTTP_2 && api.leaving.load(Ordering::Relaxed) {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
 }
 
 async fn decide(api: &Api, request: Request) -> Result<CheckReply, Error> {
