@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -11,6 +12,7 @@ use axum::response::Response;
 use axum::routing::post;
 use serde::Serialize;
 use serde_path_to_error::Segment;
+use tokio::time::timeout;
 use weir_protocol::{CheckReply, CheckRequest, MAX_QUANTITY, problem};
 
 use crate::auth::Tokens;
@@ -20,6 +22,9 @@ use crate::metrics::Metrics;
 
 /// Longest body that is read: 32 limits with the longest keys, eight times over.
 const MAX_BODY_BYTES: usize = 1024 * 1024;
+
+/// How long a body may take to arrive. Callers give up long before.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the routes need.
 #[derive(Debug)]
@@ -67,7 +72,8 @@ async fn decide(api: &Api, request: Request) -> Result<CheckReply, Error> {
     if !is_json(request.headers()) {
         return Err(Error::MediaType);
     }
-    let body = Bytes::from_request(request, &()).await.map_err(|rejection| match rejection.status() {
+    let body = timeout(BODY_TIMEOUT, Bytes::from_request(request, &())).await.map_err(|_| Error::Body)?;
+    let body = body.map_err(|rejection| match rejection.status() {
         StatusCode::PAYLOAD_TOO_LARGE => Error::BodyTooLong { most: MAX_BODY_BYTES },
         _ => Error::Body,
     })?;

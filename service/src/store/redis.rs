@@ -29,6 +29,9 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 const MIN_BACKOFF: Duration = Duration::from_millis(25);
 /// Longest wait between attempts: how late a server that is back may be noticed.
 const MAX_BACKOFF: Duration = Duration::from_millis(400);
+/// A connection that was lost sooner is not replaced at once, and checks fail meanwhile: a server that drops connections,
+/// or a replica that refuses every write, would be met with a storm of new ones.
+const STABLE: Duration = Duration::from_secs(1);
 /// Checks that may wait to be written. The library's default, 50, makes a burst wait in line for no reason.
 const WRITE_QUEUE: usize = 4096;
 
@@ -150,12 +153,17 @@ impl Keeper {
             tracing::info!(redis = self.shown, "store is up");
             let number = self.connections;
             self.link.send_replace(Link::Up { connection: connection.clone(), number });
+            let connected = Instant::now();
             let cause = self.watch(connection, lost).await;
             if self.link.is_closed() {
                 return;
             }
-            self.link.send_replace(Link::Connecting);
+            let stable = connected.elapsed() >= STABLE;
+            self.link.send_replace(if stable { Link::Connecting } else { Link::Down });
             tracing::warn!(redis = self.shown, cause, "store connection lost");
+            if !stable {
+                sleep(MAX_BACKOFF).await;
+            }
         }
     }
 
