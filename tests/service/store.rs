@@ -203,6 +203,17 @@ async fn a_redis_that_refuses_access_is_told_so_in_the_log() {
     assert!(!service.log().contains("hunter2"), "{}", service.log());
 }
 
+/// As old servers, and proxies in front of a server, know it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_without_resp3_is_a_store_too() {
+    let redis = Redis::start().await;
+    let () = redis.command(&["ACL", "SETUSER", "default", "-hello"]).await;
+    let service = start(&redis).await;
+    recovers(&service).await;
+    let () = redis.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
+    recovers(&service).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_is_no_store() {
     let redis = Redis::start().await;
