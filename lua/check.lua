@@ -19,22 +19,26 @@
 
 local ARGUMENTS = 6
 
-local algorithms = {
+-- Redis runs this text anew with every call: an algorithm's functions are made when a limit needs them.
+local constructors = {
   fw = fixed_window,
   sl = sliding_window_log,
   sc = sliding_window_counter,
   tb = token_bucket,
 }
+local algorithms = {}
 
 local now = now_us()
 local limits = {}
 local allowed = true
 for i = 1, #KEYS do
   local first = (i - 1) * ARGUMENTS
+  local name = ARGV[first + 1]
+  algorithms[name] = algorithms[name] or constructors[name]()
   local limit = {
     key = KEYS[i],
     now = now,
-    algorithm = algorithms[ARGV[first + 1]],
+    algorithm = algorithms[name],
     limit = tonumber(ARGV[first + 2]),
     window = tonumber(ARGV[first + 3]) * 1000, -- µs from here on
     burst = tonumber(ARGV[first + 4]),
@@ -60,7 +64,7 @@ for i = 1, #limits do
   elseif limit.stepped then
     algorithm.hold(limit)
   end
-  local capacity = algorithm == token_bucket and limit.burst or limit.limit
+  local capacity = algorithm == algorithms.tb and limit.burst or limit.limit
   local reset, retry = 0, 0
   if limit.remaining < capacity then
     reset = algorithm.wait(limit, limit.remaining + 1)

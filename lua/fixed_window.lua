@@ -6,37 +6,41 @@
 --   offset   effective time less Redis' time, µs
 -- Expires at the end of the window.
 
-local fixed_window = {}
-
-local function fixed_window_pack(limit)
-  return struct.pack('>I7I7I7', limit.at, limit.count, limit.offset)
-end
-
-function fixed_window.read(limit)
-  limit.at, limit.offset, limit.count = limit.now, 0, 0
-  local value = read_packed(limit.key, 21)
-  if value then
-    local last, count, offset = struct.unpack('>I7I7I7', value)
-    local at, held = effective(limit.now, last, offset)
-    if at - at % limit.window == last - last % limit.window then
-      limit.at, limit.offset, limit.count = at, held, count
-      limit.stepped = held > offset
-    end
+local function fixed_window()
+  local function pack(limit)
+    return struct.pack('>I7I7I7', limit.at, limit.count, limit.offset)
   end
-  limit.remaining = math.max(0, limit.limit - limit.count)
-end
 
-function fixed_window.wait(limit)
-  return limit.window - limit.at % limit.window
-end
+  local function wait(limit)
+    return limit.window - limit.at % limit.window
+  end
 
-function fixed_window.charge(limit)
-  limit.count = limit.count + limit.cost
-  limit.remaining = limit.remaining - limit.cost
-  limit.life = limit.window - limit.at % limit.window
-  write_packed(limit, fixed_window_pack(limit))
-end
+  return {
+    read = function(limit)
+      local at, offset, used, window = limit.now, 0, 0, limit.window
+      local value = read_packed(limit.key, 21)
+      if value then
+        local last, count, before = struct.unpack('>I7I7I7', value)
+        local here, held = effective(at, last, before)
+        if here - here % window == last - last % window then
+          at, offset, used = here, held, count
+          limit.stepped = held > before
+        end
+      end
+      limit.at, limit.offset, limit.count = at, offset, used
+      limit.remaining = math.max(0, limit.limit - used)
+    end,
 
-function fixed_window.hold(limit)
-  hold_packed(limit, fixed_window_pack(limit))
+    wait = wait,
+
+    charge = function(limit)
+      limit.count = limit.count + limit.cost
+      limit.remaining = limit.remaining - limit.cost
+      write_packed(limit, pack(limit), wait(limit))
+    end,
+
+    hold = function(limit)
+      hold_packed(limit, pack(limit))
+    end,
+  }
 end

@@ -12,54 +12,55 @@
 --   offset    effective time less Redis' time, µs
 -- Expires at the end of the next window.
 
-local sliding_window_counter = {}
+local function sliding_window_counter()
+  local function pack(limit)
+    return struct.pack('>I7I7I7I7', limit.at, limit.previous, limit.current, limit.offset)
+  end
 
-local function sliding_window_counter_pack(limit)
-  return struct.pack('>I7I7I7I7', limit.at, limit.previous, limit.current, limit.offset)
-end
-
-function sliding_window_counter.read(limit)
-  local window = limit.window
-  limit.at, limit.offset, limit.previous, limit.current = limit.now, 0, 0, 0
-  local value = read_packed(limit.key, 28)
-  if value then
-    local last, previous, current, offset = struct.unpack('>I7I7I7I7', value)
-    local at, held = effective(limit.now, last, offset)
-    local windows_later = ((at - at % window) - (last - last % window)) / window
-    if windows_later < 2 then
-      if windows_later == 1 then
-        previous, current = current, 0
+  return {
+    read = function(limit)
+      local at, offset, previous, current, window = limit.now, 0, 0, 0, limit.window
+      local value = read_packed(limit.key, 28)
+      if value then
+        local last, older, newer, before = struct.unpack('>I7I7I7I7', value)
+        local here, held = effective(at, last, before)
+        local windows_later = ((here - here % window) - (last - last % window)) / window
+        if windows_later < 2 then
+          if windows_later == 1 then
+            older, newer = newer, 0
+          end
+          at, offset, previous, current = here, held, older, newer
+          limit.stepped = held > before
+        end
       end
-      limit.at, limit.offset, limit.previous, limit.current = at, held, previous, current
-      limit.stepped = held > offset
-    end
-  end
-  local share, rest = mul_div(limit.previous, window - limit.at % window, window)
-  if rest > 0 then
-    share = share + 1
-  end
-  limit.remaining = math.max(0, limit.limit - limit.current - share)
-end
+      local share, rest = mul_div(previous, window - at % window, window)
+      if rest > 0 then
+        share = share + 1
+      end
+      limit.at, limit.offset, limit.previous, limit.current = at, offset, previous, current
+      limit.remaining = math.max(0, limit.limit - current - share)
+    end,
 
-function sliding_window_counter.wait(limit, cost)
-  local window = limit.window
-  local to_next = window - limit.at % window
-  local room = limit.limit - limit.current - cost
-  if room >= 0 then
-    -- In this window, once the previous one's share has shrunk to the room. There is such a share, else it would fit.
-    return to_next - mul_div(room, window, limit.previous)
-  end
-  -- In the next window, where today's current count is the previous one and shrinks in its turn.
-  return to_next + window - mul_div(limit.limit - cost, window, limit.current)
-end
+    wait = function(limit, cost)
+      local window = limit.window
+      local until_next = window - limit.at % window
+      local room = limit.limit - limit.current - cost
+      if room >= 0 then
+        -- In this window, once the previous one's share has shrunk to the room. It has one, else the cost would fit.
+        return until_next - mul_div(room, window, limit.previous)
+      end
+      -- In the next window, where today's current count is the previous one and shrinks in its turn.
+      return until_next + window - mul_div(limit.limit - cost, window, limit.current)
+    end,
 
-function sliding_window_counter.charge(limit)
-  limit.current = limit.current + limit.cost
-  limit.remaining = limit.remaining - limit.cost
-  limit.life = 2 * limit.window - limit.at % limit.window
-  write_packed(limit, sliding_window_counter_pack(limit))
-end
+    charge = function(limit)
+      limit.current = limit.current + limit.cost
+      limit.remaining = limit.remaining - limit.cost
+      write_packed(limit, pack(limit), 2 * limit.window - limit.at % limit.window)
+    end,
 
-function sliding_window_counter.hold(limit)
-  hold_packed(limit, sliding_window_counter_pack(limit))
+    hold = function(limit)
+      hold_packed(limit, pack(limit))
+    end,
+  }
 end

@@ -13,105 +13,115 @@
 --
 -- A charge trims what has left the window; until then, searches step over it in O(log n).
 
-local sliding_window_log = {}
+local function sliding_window_log()
+  local CUMULATED_BELOW = 4503599627370496 -- 2^52; with a cost added still below 2^53
 
-local CUMULATED_BELOW = 4503599627370496 -- 2^52; with a cost added still below 2^53
-
-local function sliding_window_log_event(time, cumulated)
-  local bytes, bound = 1, 256
-  while cumulated >= bound do
-    bytes, bound = bytes + 1, bound * 256
-  end
-  return struct.pack('>I7I' .. bytes, time, cumulated)
-end
-
--- Time and cumulated cost of an element.
-local function sliding_window_log_parse(element)
-  return struct.unpack('>I7I' .. (#element - 7), element)
-end
-
--- The first event after index `low` for which `reached(time, cumulated)` holds. It holds for all events from some
--- index on, not at `low` and surely at `high`. Doubles its steps from `low`, where the answer mostly is, and never
--- passes the middle. Returns the event's index, time and cumulated cost, and the cumulated cost before it.
-local function sliding_window_log_search(key, low, before, high, time, cumulated, reached)
-  local step = 1
-  while high - low > 1 do
-    local probe = math.min(low + step, math.floor((low + high) / 2))
-    local probe_time, probe_cumulated = sliding_window_log_parse(redis.call('LINDEX', key, probe))
-    if reached(probe_time, probe_cumulated) then
-      high, time, cumulated, step = probe, probe_time, probe_cumulated, math.huge
-    else
-      low, before, step = probe, probe_cumulated, step * 2
+  local function pack_event(time, cumulated)
+    local bytes, bound = 1, 256
+    while cumulated >= bound do
+      bytes, bound = bytes + 1, bound * 256
     end
+    return struct.pack('>I7I' .. bytes, time, cumulated)
   end
-  return high, time, cumulated, before
-end
 
-function sliding_window_log.read(limit)
-  local key = limit.key
-  limit.at, limit.offset, limit.used, limit.total = limit.now, 0, 0, 0
-  limit.live = false -- whether any event is live; if so, `first` is the index of the oldest such, else unset
-  local head = read('LRANGE', key, 0, 1)
-  limit.exists = not head or #head > 0
-  if head and #head == 2 and #head[1] == 14 and #head[2] > 7 then
-    local offset, base = struct.unpack('>I7I7', head[1])
-    local last, total = sliding_window_log_parse(redis.call('LINDEX', key, -1))
-    local at, held = effective(limit.now, last, offset)
-    local left = at - limit.window -- an event of this time or before has left: windows are half open
-    if last > left then
-      limit.live, limit.at, limit.offset, limit.stepped = true, at, held, held > offset
-      limit.base, limit.total, limit.last_time = base, total, last
-      limit.length = redis.call('LLEN', key)
-      limit.first, limit.before = 1, base
-      limit.first_time, limit.first_cumulated = sliding_window_log_parse(head[2])
-      if limit.first_time <= left then
-        limit.first, limit.first_time, limit.first_cumulated, limit.before = sliding_window_log_search(
-          key, 1, limit.first_cumulated, limit.length - 1, last, total, function(time) return time > left end)
+  local function is_event(element)
+    return #element > 7 and #element < 15
+  end
+
+  -- Time and cumulated cost of an event.
+  local function unpack_event(element)
+    return struct.unpack('>I7I' .. (#element - 7), element)
+  end
+
+  -- The first event after index `low` for which `reached(time, cumulated)` holds. It holds for all events from some
+  -- index on, not at `low` and surely at `high`. Doubles its steps from `low`, where the answer mostly is, and never
+  -- passes the middle. Returns the event's index, time and cumulated cost, and the cumulated cost before it.
+  local function search(key, low, before, high, time, cumulated, reached)
+    local step = 1
+    while high - low > 1 do
+      local probe = math.min(low + step, math.floor((low + high) / 2))
+      local probe_time, probe_cumulated = unpack_event(redis.call('LINDEX', key, probe))
+      if reached(probe_time, probe_cumulated) then
+        high, time, cumulated, step = probe, probe_time, probe_cumulated, math.huge
+      else
+        low, before, step = probe, probe_cumulated, step * 2
       end
-      limit.used = (total - limit.before) % CUMULATED_BELOW
     end
+    return high, time, cumulated, before
   end
-  limit.remaining = math.max(0, limit.limit - limit.used)
-end
 
-function sliding_window_log.wait(limit, cost)
-  -- The units that must leave first, and the event that completes them.
-  local leaving = limit.used + cost - limit.limit
-  local before, time = limit.before, limit.first_time
-  if (limit.first_cumulated - before) % CUMULATED_BELOW < leaving then
-    local _
-    _, time = sliding_window_log_search(
-      limit.key, limit.first, limit.first_cumulated, limit.length - 1, limit.last_time, limit.total,
-      function(_, cumulated) return (cumulated - before) % CUMULATED_BELOW >= leaving end)
-  end
-  return time + limit.window - limit.at
-end
+  return {
+    read = function(limit)
+      local key = limit.key
+      local used = 0
+      limit.at, limit.offset, limit.total = limit.now, 0, 0
+      limit.live = false -- whether any event is live; only then the fields set with it below are
+      local head = read('LRANGE', key, 0, 1)
+      limit.exists = not head or #head > 0
+      local newest = head and #head == 2 and redis.call('LINDEX', key, -1)
+      if newest and #head[1] == 14 and is_event(head[2]) and is_event(newest) then
+        local offset, base = struct.unpack('>I7I7', head[1])
+        local last, total = unpack_event(newest)
+        local at, held = effective(limit.now, last, offset)
+        local left = at - limit.window -- an event of this time or before has left: windows are half open
+        if last > left then
+          local length = redis.call('LLEN', key)
+          local first, before = 1, base -- the oldest live event, and the cumulated cost before it
+          local time, cumulated = unpack_event(head[2])
+          if time <= left then
+            first, time, cumulated, before = search(
+              key, 1, cumulated, length - 1, last, total, function(probe_time) return probe_time > left end)
+          end
+          limit.live, limit.at, limit.offset, limit.stepped = true, at, held, held > offset
+          limit.base, limit.total, limit.last, limit.length = base, total, last, length
+          limit.first, limit.first_time, limit.first_cumulated, limit.before = first, time, cumulated, before
+          used = (total - before) % CUMULATED_BELOW
+        end
+      end
+      limit.used = used
+      limit.remaining = math.max(0, limit.limit - used)
+    end,
 
-function sliding_window_log.charge(limit)
-  local key = limit.key
-  local total = (limit.total + limit.cost) % CUMULATED_BELOW
-  local event = sliding_window_log_event(limit.at, total)
-  if limit.live then
-    if limit.first > 1 then
-      -- The last event that has left makes room for the header.
-      redis.call('LTRIM', key, limit.first - 1, -1)
-      redis.call('LSET', key, 0, struct.pack('>I7I7', limit.offset, limit.before))
-    elseif limit.stepped then
-      redis.call('LSET', key, 0, struct.pack('>I7I7', limit.offset, limit.base))
-    end
-    redis.call('RPUSH', key, event)
-  else
-    if limit.exists then
-      redis.call('UNLINK', key)
-    end
-    redis.call('RPUSH', key, struct.pack('>I7I7', 0, 0), event)
-    limit.before, limit.first_time, limit.first_cumulated = 0, limit.at, total
-  end
-  redis.call('PEXPIREAT', key, expiry_ms(limit.now, limit.window))
-  limit.used = limit.used + limit.cost
-  limit.remaining = limit.remaining - limit.cost
-end
+    wait = function(limit, cost)
+      -- The units that must leave first, and the event that completes them.
+      local leaving = limit.used + cost - limit.limit
+      local before, time = limit.before, limit.first_time
+      if (limit.first_cumulated - before) % CUMULATED_BELOW < leaving then
+        local _
+        _, time = search(
+          limit.key, limit.first, limit.first_cumulated, limit.length - 1, limit.last, limit.total,
+          function(_, cumulated) return (cumulated - before) % CUMULATED_BELOW >= leaving end)
+      end
+      return time + limit.window - limit.at
+    end,
 
-function sliding_window_log.hold(limit)
-  redis.call('LSET', limit.key, 0, struct.pack('>I7I7', limit.offset, limit.base))
+    charge = function(limit)
+      local key = limit.key
+      local total = (limit.total + limit.cost) % CUMULATED_BELOW
+      local event = pack_event(limit.at, total)
+      if limit.live then
+        if limit.first > 1 then
+          -- The last event that has left makes room for the header.
+          redis.call('LTRIM', key, limit.first - 1, -1)
+          redis.call('LSET', key, 0, struct.pack('>I7I7', limit.offset, limit.before))
+        elseif limit.stepped then
+          redis.call('LSET', key, 0, struct.pack('>I7I7', limit.offset, limit.base))
+        end
+        redis.call('RPUSH', key, event)
+      else
+        if limit.exists then
+          redis.call('UNLINK', key)
+        end
+        redis.call('RPUSH', key, struct.pack('>I7I7', 0, 0), event)
+        limit.before, limit.first_time, limit.first_cumulated = 0, limit.at, total
+      end
+      redis.call('PEXPIREAT', key, expiry_ms(limit.now, limit.window))
+      limit.used = limit.used + limit.cost
+      limit.remaining = limit.remaining - limit.cost
+    end,
+
+    hold = function(limit)
+      redis.call('LSET', limit.key, 0, struct.pack('>I7I7', limit.offset, limit.base))
+    end,
+  }
 end

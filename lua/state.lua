@@ -38,9 +38,9 @@ local function expiry_ms(now, life)
   return digits(math.floor(now / 1000) + ceil_div(life, 1000))
 end
 
--- Writes a charged state and its expiry in one command.
-local function write_packed(limit, value)
-  redis.call('SET', limit.key, value, 'PXAT', expiry_ms(limit.now, limit.life))
+-- Writes a charged state, whose content expires `life` µs from now, and its expiry in one command.
+local function write_packed(limit, value, life)
+  redis.call('SET', limit.key, value, 'PXAT', expiry_ms(limit.now, life))
 end
 
 -- Writes a state whose offset grew, and nothing else: what it holds is not charged, so its expiry stays.

@@ -37,30 +37,30 @@ impl SlidingWindowCounter {
 
     /// The largest cost that fits.
     pub fn remaining(&self, quota: &Quota) -> u64 {
-        let share = mul_div_ceil(self.previous, self.to_next_us(quota), quota.window_us());
+        let share = mul_div_ceil(self.previous, self.until_next_us(quota), quota.window_us());
         quota.limit.saturating_sub(self.current).saturating_sub(share)
     }
 
     /// Time until a cost fits that does not now and is at most the limit.
     pub fn wait_us(&self, quota: &Quota, cost: u64) -> u64 {
         let window_us = quota.window_us();
-        let to_next = self.to_next_us(quota);
+        let until_next = self.until_next_us(quota);
         let spare = quota.limit.saturating_sub(cost);
         match spare.checked_sub(self.current) {
             // In this window, once the previous one's share has shrunk to the room.
-            Some(room) => to_next.saturating_sub(mul_div_floor(room, window_us, self.previous)),
+            Some(room) => until_next.saturating_sub(mul_div_floor(room, window_us, self.previous)),
             // In the next window, where today's current count is the previous one and shrinks in its turn.
-            None => to_next + window_us.saturating_sub(mul_div_floor(spare, window_us, self.current)),
+            None => until_next + window_us.saturating_sub(mul_div_floor(spare, window_us, self.current)),
         }
     }
 
     /// Takes a cost that fits. The state lives to the end of the next window.
     pub fn charge(&mut self, quota: &Quota, cost: u64) -> LifeUs {
         self.current = self.current.saturating_add(cost);
-        self.to_next_us(quota) + quota.window_us()
+        self.until_next_us(quota) + quota.window_us()
     }
 
-    fn to_next_us(&self, quota: &Quota) -> u64 {
+    fn until_next_us(&self, quota: &Quota) -> u64 {
         let window_us = quota.window_us().max(1);
         window_us - self.moment.at_us % window_us
     }

@@ -146,3 +146,112 @@ impl Clock {
 fn micros(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+    use crate::policy::{Algorithm, Mode, Quota};
+
+    const START_US: u64 = 1_800_000_000_000_000;
+    const ALL: [Algorithm; 4] =
+        [Algorithm::FixedWindow, Algorithm::SlidingWindowLog, Algorithm::SlidingWindowCounter, Algorithm::TokenBucket];
+
+    fn charge(key: &str, algorithm: Algorithm, limit: u64, window_ms: u64) -> Charge {
+        let quota = Quota { algorithm, limit, window_ms, burst: limit };
+        Charge { state_key: key.to_owned(), quota, cost: 1, mode: Mode::Enforce }
+    }
+
+    #[test]
+    fn concurrent_checks_admit_exactly_the_limit() {
+        for algorithm in ALL {
+            let store = MemoryStore::new();
+            let barrier = Barrier::new(8);
+            let admitted: usize = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..8)
+                    .map(|_| {
+                        scope.spawn(|| {
+                            barrier.wait();
+                            let charges = [charge("shared", algorithm, 100, 3_600_000)];
+                            (0..50).filter(|_| store.check_at(START_US, &charges)[0].allowed).count()
+                        })
+                    })
+                    .collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+            });
+            assert_eq!(admitted, 100, "{algorithm:?}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_by_one_limit_takes_nothing_from_the_others() {
+        let store = MemoryStore::new();
+        let tight = charge("tight", Algorithm::FixedWindow, 1, 60_000);
+        let wide = charge("wide", Algorithm::SlidingWindowLog, 10, 60_000);
+        for _ in 0..20 {
+            store.check_at(START_US, &[tight.clone(), wide.clone()]);
+            store.check_at(START_US, &[wide.clone(), tight.clone()]);
+        }
+        assert_eq!(store.check_at(START_US, &[wide])[0].remaining, 8);
+    }
+
+    #[test]
+    fn memory_is_bounded_by_the_clients_of_the_moment() {
+        for algorithm in ALL {
+            let store = MemoryStore::new();
+            // A new client every ms, each limited for 1 s (the counter's next window: up to 2 s).
+            let mut most = 0;
+            for client in 0..20_000u64 {
+                store.check_at(START_US + client * 1000, &[charge(&client.to_string(), algorithm, 1, 1000)]);
+                most = most.max(store.len());
+            }
+            assert!((500..=2002).contains(&most), "{algorithm:?}: {most}");
+            let due = store.states.lock().unwrap().due.len();
+            assert_eq!(due, store.len(), "{algorithm:?}");
+            // A backlog shrinks with every check, and looking adds nothing.
+            let later_us = START_US + 3_600_000_000;
+            let look = Charge { cost: 0, ..charge("look", algorithm, 1, 1000) };
+            for _ in 0..2000 {
+                store.check_at(later_us, std::slice::from_ref(&look));
+            }
+            assert!(store.is_empty(), "{algorithm:?}");
+        }
+    }
+
+    #[test]
+    fn a_client_that_stays_is_not_forgotten() {
+        for algorithm in ALL {
+            let store = MemoryStore::new();
+            let charges = [charge("stays", algorithm, 1_000_000, 1000)];
+            let mut last = 1_000_000;
+            // Charged more often than its state expires; other clients come, go and drive the purge.
+            for step in 0..999u64 {
+                let now_us = START_US + step;
+                store.check_at(now_us, &[charge(&format!("other {step}"), algorithm, 1_000_000, 1)]);
+                let remaining = store.check_at(now_us, &charges)[0].remaining;
+                if algorithm != Algorithm::TokenBucket {
+                    assert_eq!(remaining, last - 1, "{algorithm:?}");
+                }
+                last = remaining;
+            }
+        }
+    }
+
+    #[test]
+    fn the_clock_is_wall_time_and_never_goes_back() {
+        let store = MemoryStore::new();
+        let wall_us = micros(SystemTime::now().duration_since(UNIX_EPOCH).unwrap());
+        let mut last_us = store.clock.now_us();
+        assert!(last_us.abs_diff(wall_us) < 60_000_000);
+        for _ in 0..1000 {
+            let now_us = store.clock.now_us();
+            assert!(now_us >= last_us);
+            last_us = now_us;
+        }
+        // On that clock, a limit of an hour admits its limit and no more.
+        let admitted =
+            (0..5).filter(|_| store.check(&[charge("now", Algorithm::SlidingWindowLog, 3, 3_600_000)])[0].allowed);
+        assert_eq!(admitted.count(), 3);
+    }
+}

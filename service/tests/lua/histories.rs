@@ -261,3 +261,37 @@ fn redis_and_rust_agree_on_every_reply_state_and_expiry() {
 fn redis_and_rust_agree_where_state_expires() {
     redis_and_rust_agree(Expiry::Meets);
 }
+
+#[test]
+fn redis_and_rust_agree_on_long_logs() {
+    // Searches that leave the head of the list: seeded with the Rust state, asked at many times and for many costs.
+    const EVENTS: u64 = 5000;
+    let server = Server::start();
+    let mut connection = server.connect();
+    let quota = |limit| Quota { algorithm: Algorithm::SlidingWindowLog, limit, window_ms: EVENTS, burst: limit };
+    let charge = |limit, cost| Charge { state_key: "long".to_owned(), quota: quota(limit), cost, mode: Mode::Enforce };
+    // One event a ms, of costs 1 to 3: 10 000 units or one less.
+    let mut state = None;
+    for event in 0..EVENTS {
+        algorithm::decide(START_US + event * 1000, &[charge(MAX_QUANTITY, event % 3 + 1)], &mut [&mut state]);
+    }
+    redis::cmd("RPUSH").arg("long").arg(fake_clock::encode(state.as_ref())).exec(&mut connection).unwrap();
+    let mut now_us = START_US + EVENTS * 1000 - 1000;
+    // Refused ones first, then charges that trim ever more of it.
+    let steps: Vec<Step> = [1, 2, 3, 4, 500, 5000, 9000, 9999]
+        .into_iter()
+        .map(|cost| (9999, cost, 0))
+        .chain([(9999, 9998, 1), (9999, 9000, 499_999), (9999, 0, 700_000), (500, 499, 1), (9999, 1000, 0)])
+        .chain((0..20).map(|step| (9999, step % 4, 150_500)))
+        .map(|(limit, cost, later_us)| {
+            now_us += later_us;
+            Step { now_us, charges: vec![charge(limit, cost)] }
+        })
+        .collect();
+    let outcomes = fake_clock::run(&mut connection, Expiry::Ignores, &steps);
+    for (index, (step, outcome)) in steps.iter().zip(outcomes).enumerate() {
+        let expected = algorithm::decide(step.now_us, &step.charges, &mut [&mut state]);
+        assert_eq!(outcome.decisions, [expected[0].0], "step {index}");
+        assert!(outcome.states[0] == fake_clock::encode(state.as_ref()), "state after step {index}");
+    }
+}

@@ -1,5 +1,6 @@
 //! The Lua scripts on a private, real Redis.
 //!
+//! - `exact`      products above 2^53 divided in Lua
 //! - `vectors`    the language-neutral cases of `lua/vectors/`, on Redis and on the Rust algorithms
 //! - `histories`  random histories: Redis and the Rust algorithms give equal replies and leave equal states
 //! - `shipped`    the script as it ships, on Redis' own clock: counts, expiry, foreign values, memory
@@ -9,6 +10,7 @@
 // Helpers outside of #[test] functions may stop at the first surprise as well.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod exact;
 mod fake_clock;
 mod histories;
 mod server;
