@@ -1,15 +1,18 @@
 //! The check API: decode, ask the limiter, encode. Every answer but a 200 is a problem document.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, FromRequest as _, Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Version, header};
 use axum::response::Response;
 use axum::routing::post;
 use serde::Serialize;
 use serde_path_to_error::Segment;
+use tokio::time::timeout;
 use weir_protocol::{CheckReply, CheckRequest, MAX_QUANTITY, problem};
 
 use crate::auth::Tokens;
@@ -20,6 +23,9 @@ use crate::metrics::Metrics;
 /// Longest body that is read: 32 limits with the longest keys, eight times over.
 const MAX_BODY_BYTES: usize = 1024 * 1024;
 
+/// How long a body may take to arrive. Callers give up long before.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// What the routes need.
 #[derive(Debug)]
 pub struct Api {
@@ -29,6 +35,8 @@ pub struct Api {
     pub tokens: Option<Tokens>,
     /// Counts.
     pub metrics: Arc<Metrics>,
+    /// Whether the service was asked to leave.
+    pub leaving: AtomicBool,
 }
 
 /// The routes of the check API.
@@ -43,8 +51,15 @@ pub fn routes(api: Arc<Api>) -> Router {
 }
 
 async fn check(State(api): State<Arc<Api>>, request: Request) -> Response {
+    let version = request.version();
     let reply = decide(&api, request).await;
-    api.answer(reply)
+    let mut response = api.answer(reply);
+    // So that a client that keeps its connection opens the next one elsewhere, before this one is closed under a
+    // request. HTTP/2 has GOAWAY for that.
+    if version < Version::HTTP_2 && api.leaving.load(Ordering::Relaxed) {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
 }
 
 async fn decide(api: &Api, request: Request) -> Result<CheckReply, Error> {
@@ -57,7 +72,8 @@ async fn decide(api: &Api, request: Request) -> Result<CheckReply, Error> {
     if !is_json(request.headers()) {
         return Err(Error::MediaType);
     }
-    let body = Bytes::from_request(request, &()).await.map_err(|rejection| match rejection.status() {
+    let body = timeout(BODY_TIMEOUT, Bytes::from_request(request, &())).await.map_err(|_| Error::Body)?;
+    let body = body.map_err(|rejection| match rejection.status() {
         StatusCode::PAYLOAD_TOO_LARGE => Error::BodyTooLong { most: MAX_BODY_BYTES },
         _ => Error::Body,
     })?;

@@ -112,10 +112,8 @@ mod tests {
     fn different_limits_never_share_a_name() {
         let pieces = ["", "a", "{", "}", "%", "%7B", "7B", ":", "}:p:tb:1", "=", "sha256=", " ", "%20", "é", "\u{0}"];
         let mut seen = HashMap::new();
-        for (first, second, third) in
-            pieces.iter().flat_map(|a| pieces.iter().flat_map(move |b| pieces.iter().map(move |c| (a, b, c))))
-        {
-            let key = format!("{first}{second}{third}");
+        let two = pieces.iter().flat_map(|first| pieces.map(|second| format!("{first}{second}")));
+        for key in two.flat_map(|start| pieces.map(|end| format!("{start}{end}"))) {
             for policy in ["p", "p-tb", "tb"] {
                 for (algorithm, window_ms) in [(Algorithm::TokenBucket, 1), (Algorithm::FixedWindow, 11)] {
                     let name = state_key(&key, policy, algorithm, window_ms);

@@ -99,13 +99,19 @@ pub async fn run(
     let metrics = Arc::new(Metrics::new());
     let store = Store::open(&config.store)?;
     let limiter = Arc::new(Limiter::new(config.policies, store, Arc::clone(&metrics)));
-    let api = Arc::new(Api { limiter: Arc::clone(&limiter), tokens, metrics: Arc::clone(&metrics) });
+    let api = Arc::new(Api {
+        limiter: Arc::clone(&limiter),
+        tokens,
+        metrics: Arc::clone(&metrics),
+        leaving: AtomicBool::new(false),
+    });
     let admin = Arc::new(Admin { limiter: Arc::clone(&limiter), metrics, ready: AtomicBool::new(false) });
 
     let (stop_checks, checks_stopped) = watch::channel(());
     let (stop_admin, admin_stopped) = watch::channel(());
     let (check_address, admin_address) = (listeners.check.local_addr()?, listeners.admin.local_addr()?);
-    let checks = tokio::spawn(server::serve(listeners.check, http::routes(api), dropped(checks_stopped), GRACE));
+    let checks =
+        tokio::spawn(server::serve(listeners.check, http::routes(Arc::clone(&api)), dropped(checks_stopped), GRACE));
     let admins = server::serve(listeners.admin, admin::routes(Arc::clone(&admin)), dropped(admin_stopped), GRACE);
     let admins = tokio::spawn(admins);
     admin.ready.store(true, Ordering::Relaxed);
@@ -115,6 +121,7 @@ pub async fn run(
     shutdown.signal.await;
     tracing::info!(drain = ?shutdown.drain, "leaving");
     admin.ready.store(false, Ordering::Relaxed);
+    api.leaving.store(true, Ordering::Relaxed);
     sleep(shutdown.drain).await;
     drop(stop_checks);
     if !matches!(checks.await, Ok(true)) {

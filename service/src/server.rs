@@ -19,6 +19,9 @@ const MAX_STREAMS: u32 = 4096;
 /// Streams that a client may have reset before they were looked at. The default, 20, takes a proxy whose callouts time
 /// out in a burst for an attacker and closes the connection with all its other checks.
 const MAX_RESET_STREAMS: usize = 4096;
+/// Bytes of bodies on their way to this process, over all streams of a connection. The default, 1 MiB, is one longest
+/// body.
+const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
 /// How long an HTTP/1.1 connection may be idle. Above Envoy's idle timeout in the reference deployment (30 s), so that
 /// a check never meets a connection that is being closed.
 const IDLE: Duration = Duration::from_secs(90);
@@ -74,6 +77,7 @@ fn builder() -> auto::Builder<TokioExecutor> {
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(MAX_STREAMS)
+        .initial_connection_window_size(CONNECTION_WINDOW)
         .max_pending_accept_reset_streams(MAX_RESET_STREAMS)
         .max_local_error_reset_streams(MAX_RESET_STREAMS)
         .keep_alive_interval(PING_INTERVAL)

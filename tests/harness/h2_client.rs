@@ -4,6 +4,7 @@ use bytes::Bytes;
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{Reason, SendStream};
 use http::{Method, Request};
+use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
@@ -31,6 +32,9 @@ impl H2 {
         let (sender, connection) = h2::client::Builder::new()
             // The client's own cap would queue streams that the test wants in flight.
             .initial_max_send_streams(10_000)
+            // As large as a proxy's: with the default of 64 KiB a burst of answers comes in crumbs, which this client
+            // takes for an attack.
+            .initial_connection_window_size(16 * 1024 * 1024)
             .handshake(stream)
             .await
             .expect("an HTTP/2 handshake");
@@ -59,6 +63,16 @@ impl H2 {
         let mut sender = self.sender.clone().ready().await?;
         let (response, sender) = sender.send_request(request.body(()).expect("a request"), true)?;
         Ok(H2Stream { response, sender })
+    }
+
+    /// POST of a JSON body.
+    pub async fn post_json(&self, path: &str, body: &Value) -> Result<Response, h2::Error> {
+        let request =
+            Request::post(format!("http://{}{path}", self.authority)).header("content-type", "application/json");
+        let mut sender = self.sender.clone().ready().await?;
+        let (response, mut stream) = sender.send_request(request.body(()).expect("a request"), false)?;
+        stream.send_data(body.to_string().into(), true)?;
+        H2Stream { response, sender: stream }.response().await
     }
 
     /// `count` concurrent GETs on this connection; `headers` gives the fields of the request of this number. Panics if

@@ -29,6 +29,9 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 const MIN_BACKOFF: Duration = Duration::from_millis(25);
 /// Longest wait between attempts: how late a server that is back may be noticed.
 const MAX_BACKOFF: Duration = Duration::from_millis(400);
+/// A connection is not replaced sooner than this, and not at once if it broke sooner: a replica that refuses every
+/// write, or a server that drops connections, would be met with a storm of new ones.
+const STABLE: Duration = Duration::from_secs(1);
 /// Checks that may wait to be written. The library's default, 50, makes a burst wait in line for no reason.
 const WRITE_QUEUE: usize = 4096;
 
@@ -150,12 +153,17 @@ impl Keeper {
             tracing::info!(redis = self.shown, "store is up");
             let number = self.connections;
             self.link.send_replace(Link::Up { connection: connection.clone(), number });
+            let connected = Instant::now();
             let cause = self.watch(connection, lost).await;
             if self.link.is_closed() {
                 return;
             }
-            self.link.send_replace(Link::Connecting);
+            let stable = connected.elapsed() >= STABLE;
+            self.link.send_replace(if stable { Link::Connecting } else { Link::Down });
             tracing::warn!(redis = self.shown, cause, "store connection lost");
+            if !stable {
+                sleep(MAX_BACKOFF).await;
+            }
         }
     }
 
@@ -177,7 +185,7 @@ impl Keeper {
             let connecting = self.client.get_multiplexed_async_connection_with_config(&config);
             let error = match timeout(CONNECT_TIMEOUT, connecting).await {
                 Ok(Ok(connection)) => return (connection, lost),
-                Ok(Err(error)) if resp3 && error.kind() == ErrorKind::RESP3NotSupported => {
+                Ok(Err(error)) if resp3 && is_about_hello(&error) => {
                     match Client::open(resp(self.client.get_connection_info(), ProtocolVersion::RESP2)) {
                         Ok(client) => {
                             self.client = client;
@@ -206,18 +214,22 @@ impl Keeper {
         mut lost: mpsc::UnboundedReceiver<PushInfo>,
     ) -> &'static str {
         let number = self.connections;
-        let mut next = Instant::now() + HEARTBEAT;
+        let connected = Instant::now();
+        let mut next = connected + HEARTBEAT;
         loop {
             // With RESP2 there are no pushes: the channel is closed from the first.
             let pushes = !lost.is_closed();
-            let suspected = async { self.suspect.wait_for(|suspect| *suspect >= number).await.is_ok() };
+            let suspected = async {
+                let _ = self.suspect.wait_for(|suspect| *suspect >= number).await;
+                sleep_until(connected + STABLE).await;
+            };
             tokio::select! {
                 push = lost.recv(), if pushes => {
                     if push.is_some_and(|push| push.kind == PushKind::Disconnection) {
                         return "closed by the server";
                     }
                 }
-                _ = suspected => return "a check failed",
+                () = suspected => return "a check failed",
                 () = sleep_until(next) => {
                     let ping = async { redis::cmd("PING").query_async::<Value>(&mut connection).await };
                     match timeout(CONNECT_TIMEOUT, ping).await {
@@ -229,6 +241,17 @@ impl Keeper {
                 }
             }
         }
+    }
+}
+
+/// Whether the server, or a proxy in front of it, knows no RESP3 or refuses the command that asks for it.
+fn is_about_hello(error: &RedisError) -> bool {
+    match (error.kind(), error.code()) {
+        (ErrorKind::RESP3NotSupported, _) | (_, Some("NOPROTO")) => true,
+        // It wants a password, and mentions HELLO as a way to send one.
+        (_, Some("NOAUTH")) => false,
+        (ErrorKind::Server(_) | ErrorKind::Extension, _) => error.to_string().to_ascii_lowercase().contains("hello"),
+        _ => false,
     }
 }
 
