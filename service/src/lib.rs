@@ -1,6 +1,7 @@
 //! The Weir limiter: policies, four algorithms, one atomic decision in Redis (or in memory), a check API over HTTP.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -17,6 +18,7 @@ use config::Config;
 use http::Api;
 use limiter::Limiter;
 use metrics::Metrics;
+use reload::Follower;
 use store::{Store, StoreError};
 
 pub mod admin;
@@ -29,6 +31,7 @@ pub mod key;
 pub mod limiter;
 pub mod metrics;
 pub mod policy;
+pub mod reload;
 pub mod script;
 pub mod server;
 pub mod store;
@@ -89,16 +92,20 @@ impl Listeners {
     }
 }
 
-/// Serves checks until it is asked to leave; then drains, and returns when all is finished or the time is up.
+/// Serves checks until it is asked to leave; then drains, and returns when all is finished or the time is up. `config` was
+/// read from `policy_file`, whose changes are followed.
 pub async fn run(
     listeners: Listeners,
     config: Config,
+    policy_file: &Path,
     tokens: Option<Tokens>,
     shutdown: Shutdown,
 ) -> Result<(), StartError> {
     let metrics = Arc::new(Metrics::new());
     let store = Store::open(&config.store)?;
-    let limiter = Arc::new(Limiter::new(config.policies, store, Arc::clone(&metrics)));
+    let limiter = Arc::new(Limiter::new(config.policies.clone(), store, Arc::clone(&metrics)));
+    let follower = Follower::new(policy_file, config, Arc::clone(&limiter), Arc::clone(&metrics))?;
+    let follower = tokio::spawn(follower.follow());
     let api = Arc::new(Api {
         limiter: Arc::clone(&limiter),
         tokens,
@@ -130,6 +137,7 @@ pub async fn run(
     drop(stop_admin);
     // Whoever still reads metrics has read enough.
     admins.abort();
+    follower.abort();
     tracing::info!("done");
     Ok(())
 }

@@ -95,7 +95,7 @@ fn serve(arguments: Serve) -> Result<(), Failure> {
         // Before anything else, so that a signal that comes early is not lost.
         let shutdown = Shutdown { signal: asked_to_leave()?, drain: arguments.drain };
         let listeners = Listeners::bind(&config).await?;
-        weir_service::run(listeners, config, tokens, shutdown).await
+        weir_service::run(listeners, config, &arguments.config, tokens, shutdown).await
     });
     // Does not wait for what was cut off.
     runtime.shutdown_background();

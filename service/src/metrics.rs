@@ -6,6 +6,7 @@ use std::time::Duration;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
@@ -28,6 +29,8 @@ pub struct Metrics {
     store_errors: Family<KindLabels, Counter>,
     store_seconds: Histogram,
     http: Family<HttpLabels, Counter>,
+    reloads: Family<ReloadLabels, Counter>,
+    rejected: Gauge,
 }
 
 /// What became of a check.
@@ -47,6 +50,19 @@ pub enum LimitOutcome {
     refused,
     shadow_refused,
     unlimited,
+}
+
+/// What became of a changed policy file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[allow(non_camel_case_types, missing_docs, reason = "the names are the label values")]
+pub enum ReloadOutcome {
+    applied,
+    rejected,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReloadLabels {
+    outcome: ReloadOutcome,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -87,12 +103,16 @@ impl Metrics {
         registry.register_with_unit("store", "Time of store calls", Unit::Seconds, store_seconds.clone());
         let http = Family::default();
         registry.register("http_requests", "Requests of the check API by status and kind of problem", http.clone());
+        let reloads = Family::default();
+        registry.register("policy_reloads", "Changes of the policy file", reloads.clone());
+        let rejected = Gauge::default();
+        registry.register("policy_file_rejected", "1 while the policy file is not the one in force", rejected.clone());
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("build", "What runs", build);
         for outcome in [CheckOutcome::allowed, CheckOutcome::refused, CheckOutcome::error] {
             drop(checks.get_or_create(&CheckLabels { outcome }));
         }
-        Self { registry, checks, decisions, store_errors, store_seconds, http }
+        Self { registry, checks, decisions, store_errors, store_seconds, http, reloads, rejected }
     }
 
     /// Counts a check.
@@ -116,6 +136,17 @@ impl Metrics {
     /// Counts an answer; `problem` is empty for a 200.
     pub fn http(&self, status: u16, problem: &'static str) {
         self.http.get_or_create(&HttpLabels { status, problem }).inc();
+    }
+
+    /// Counts a change of the policy file.
+    pub fn reload(&self, outcome: ReloadOutcome) {
+        self.reloads.get_or_create(&ReloadLabels { outcome }).inc();
+        self.rejected.set(i64::from(outcome == ReloadOutcome::rejected));
+    }
+
+    /// Says that the policy file is the one in force, as when a bad change was taken back.
+    pub fn policy_file_in_force(&self) {
+        self.rejected.set(0);
     }
 
     /// The metrics as text.

@@ -10,3 +10,5 @@ mod limits;
 mod store;
 // Starting and ending: configuration, sockets, readiness, draining, logs.
 mod process;
+// The policy file changes under way.
+mod reload;

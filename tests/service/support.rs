@@ -69,7 +69,7 @@ pub struct Weir {
 
 impl Weir {
     pub fn start(file: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
-        let mut process = Command::new(binary())
+        let process = Command::new(binary())
             .args(["serve", "--config"])
             .arg(file)
             .args(arguments)
@@ -77,25 +77,31 @@ impl Weir {
             .stderr(Stdio::piped())
             .spawn()
             .expect("the binary");
-        let mut lines = BufReader::new(process.stderr.take().expect("a pipe")).lines();
-        let mut log = Vec::new();
+        // Owned from here on, so that it is killed if it does not start.
+        let mut weir = Self { process, log: Vec::new(), check: String::new(), admin: String::new() };
+        let mut lines = BufReader::new(weir.process.stderr.take().expect("a pipe")).lines();
         loop {
-            let line = lines.next().unwrap_or_else(|| panic!("it ended: {log:?}")).expect("text");
-            let address = |name: &str| {
-                let plain = line.replace(['"', ','], " ").replace(" : ", "=").replace(": ", "=").replace(" :", "=");
-                let start = plain.find(&format!("{name}="))? + name.len() + 1;
-                let rest = plain[start..].trim_start();
-                Some(rest[..rest.find([' ', '}']).unwrap_or(rest.len())].to_owned())
-            };
-            log.push(line.clone());
+            let line = lines.next().unwrap_or_else(|| panic!("it ended: {:?}", weir.log)).expect("text");
+            weir.log.push(line.clone());
             if line.contains("serving") {
-                let (check, admin) = (address("check").expect("check"), address("admin").expect("admin"));
+                weir.check = address(&line, "check");
+                weir.admin = address(&line, "admin");
                 // Goes on reading, or the process would stall when the pipe is full.
                 std::thread::spawn(move || lines.for_each(drop));
-                return Self { process, log, check, admin };
+                return weir;
             }
         }
     }
+}
+
+/// The address under this name in a line of the log, of either format: `check=127.0.0.1:1` or `"check":"127.0.0.1:1"`.
+fn address(line: &str, name: &str) -> String {
+    let start = [format!("{name}="), format!("\"{name}\":\"")]
+        .iter()
+        .find_map(|label| line.find(label).map(|at| at + label.len()))
+        .unwrap_or_else(|| panic!("{name} is missing in {line}"));
+    let rest = &line[start..];
+    rest[..rest.find([' ', '"']).unwrap_or(rest.len())].to_owned()
 }
 
 impl Drop for Weir {
