@@ -21,7 +21,8 @@ pub async fn tell() -> Result<(), String> {
         concurrency: 2,
         ..Options::default()
     };
-    out(&bold("Weir: exact rate limits for Envoy, each decided in one atomic call to Redis"));
+    let store = if redis { "in one atomic call to Redis" } else { "in the service's memory" };
+    out(&bold(&format!("Weir: exact rate limits for Envoy, each decided {store}")));
     let mut stack = Stack::start(options).await;
     let outcome = chapters(&mut stack, redis).await;
     if outcome.is_err() {

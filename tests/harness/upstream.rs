@@ -126,6 +126,8 @@ async fn respond(State(shared): State<Arc<Mutex<Shared>>>, request: Request) -> 
             .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
             .collect(),
     };
+    // To its end, or the connection would be closed while the client still writes.
+    let _ = axum::body::to_bytes(request.into_body(), usize::MAX).await;
     let echo = json!({ "method": seen.method, "path": seen.path, "headers": seen.headers });
     let answer = {
         let mut shared = lock(&shared);
