@@ -140,6 +140,30 @@ async fn a_paused_redis_holds_no_check_beyond_its_deadline() {
     recovers(&service).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_that_timed_out_is_charged_once_at_most() {
+    let redis = Redis::start().await;
+    let policies = "policies: [{name: p, algorithm: fixed_window, limit: 1000, window: 3660d}]\n";
+    let service = Service::start(&format!("store: {{ timeout: 25ms }}\n{policies}"), Store::Redis(&redis)).await;
+    recovers(&service).await;
+    let mut connection = Connection::open(&service.url("")).await;
+    let used = async || {
+        let look = async || {
+            let reply = service.check("p", "a", 0).await;
+            (reply.status == 200).then(|| 1000 - reply.json()["limits"][0]["remaining"].as_u64().expect("a number"))
+        };
+        eventually("an answer", RECOVERY, look).await
+    };
+    let before = used().await;
+    redis.pause();
+    for _ in 0..20 {
+        assert_unavailable(&timed(&mut connection).await.0);
+    }
+    redis.resume();
+    let taken = used().await - before;
+    assert!(taken <= 20, "{taken} taken by 20 checks");
+}
+
 /// As if a client had sent CLIENT KILL: the next check finds a new connection, not a dead one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dropped_connection_is_noticed_without_a_check() {
