@@ -103,9 +103,9 @@ fn state_member(value: &mut String, limit: &LimitState) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::check::{CheckReply, CheckRequest, LimitReply, LimitRequest, Mode};
     #[cfg(target_arch = "wasm32")]
     use wasm_bindgen_test::wasm_bindgen_test as test;
-    use crate::check::{CheckReply, CheckRequest, LimitReply, LimitRequest, Mode};
 
     fn limit(policy: &str, limit: u64, window_ms: u64, remaining: u64, reset_ms: u64) -> LimitReply {
         LimitReply {
