@@ -3,12 +3,13 @@
 //! All mistakes are reported together, each with its path, what is accepted and what was found. A configuration with
 //! a mistake is refused whole: limiting silently less than was asked is worse than not starting.
 
+use weir_protocol::document::{Fields, Mistakes, Value};
 use weir_protocol::fields::Style;
 use weir_protocol::{MAX_LIMITS_PER_CHECK, MAX_QUANTITY, duration, is_name};
 
 use crate::client_ip::Prefix;
-use crate::document::{Fields, Mistakes, Value};
 use crate::key::{Part, Source, Template};
+use crate::protobuf;
 use crate::rules::{HostMatch, Matcher, PathMatch};
 
 /// How long a callout may take unless the configuration says otherwise: ten times what a check takes on a busy
@@ -130,15 +131,15 @@ pub enum OnMissingKey {
 // === impl Config ===
 
 impl Config {
-    /// Parses the configuration that the host hands over as JSON.
-    pub fn parse(json: &[u8]) -> Result<Self, Mistakes> {
+    /// Parses the configuration that the host hands over: JSON, or a serialised `google.protobuf.Struct`.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Mistakes> {
         let mut mistakes = Mistakes::default();
-        if json.trim_ascii().is_empty() {
+        if bytes.trim_ascii().is_empty() {
             mistakes
                 .add("", "the configuration is empty; expected at least `service: {cluster: ...}` and `rules: [...]`");
             return Err(mistakes);
         }
-        let value = match Value::parse(json) {
+        let value = match serde_json::from_slice(bytes).or_else(|error| protobuf::decode(bytes).ok_or(error)) {
             Ok(value) => value,
             Err(error) => {
                 mistakes.add("", format_args!("not a JSON document: {error}"));
@@ -358,7 +359,7 @@ fn path_match(path: &str, value: &Value, mistakes: &mut Mistakes) -> Option<Path
     let mut fields = mistakes.object(path, value)?;
     let mut read = |name, mistakes: &mut Mistakes| {
         let (path, value) = fields.optional(name)?;
-        let text = mistakes.text(&path, value)?;
+        let text = mistakes.text(&path, value, "a path")?;
         if text.starts_with('/') && !text.contains(['?', '#']) && text.bytes().all(|byte| (b'!'..=b'~').contains(&byte))
         {
             return Some(text.to_owned());
@@ -487,7 +488,7 @@ fn source(mut fields: Fields<'_>, mistakes: &mut Mistakes) -> Option<Source> {
         }
     }
     if let Some((path, value)) = fields.optional("literal") {
-        found = mistakes.text(&path, value).map(|text| Source::Literal(text.to_owned()));
+        found = mistakes.text(&path, value, "a text that is not empty").map(|text| Source::Literal(text.to_owned()));
     }
     fields.one_of(mistakes);
     found

@@ -187,7 +187,7 @@ impl Context for Stream {
 
 impl HttpContext for Stream {
     fn on_http_request_headers(&mut self, _headers: usize, _end_of_stream: bool) -> Action {
-        let headers = abi::header_pairs(Map::RequestHeaders).unwrap_or_default();
+        let headers = abi::header_pairs(Map::Request).unwrap_or_default();
         let address = || abi::property(&["source", "address"]).ok();
         let request = Request::new(&headers, &address);
         self.advance(|exchange, config| exchange.on_request(config, &request))
@@ -205,8 +205,8 @@ impl HttpContext for Stream {
         for edit in self.response_edits() {
             // A field that the host will not change is left as it is; the response matters more.
             let _ = match edit {
-                Edit::Set(name, value) => abi::set_header(Map::ResponseHeaders, name, &value),
-                Edit::Remove(name) => abi::remove_header(Map::ResponseHeaders, name),
+                Edit::Set(name, value) => abi::set_header(Map::Response, name, &value),
+                Edit::Remove(name) => abi::remove_header(Map::Response, name),
             };
         }
         Action::Continue
@@ -265,7 +265,7 @@ impl Stream {
         if !wanted {
             return Vec::new();
         }
-        let headers = abi::header_pairs(Map::ResponseHeaders).unwrap_or_default();
+        let headers = abi::header_pairs(Map::Response).unwrap_or_default();
         let has = |name: &str| headers.iter().any(|(known, _)| known == name.as_bytes());
         let shared = self.shared.borrow();
         let Some((active, exchange)) = shared.streams.get(&self.id) else { return Vec::new() };
@@ -392,7 +392,7 @@ fn read_answer(headers: usize, body_size: usize) -> Answer {
     if headers == 0 {
         return Answer::NoAnswer;
     }
-    let headers = abi::header_pairs(Map::CalloutResponseHeaders).unwrap_or_default();
+    let headers = abi::header_pairs(Map::CalloutResponse).unwrap_or_default();
     let status = headers.iter().find(|(name, _)| name == b":status");
     let Some(status) = status.and_then(|(_, value)| std::str::from_utf8(value).ok()?.parse().ok()) else {
         return Answer::NoAnswer;

@@ -5,11 +5,11 @@
 
 pub mod client_ip;
 pub mod config;
-pub mod document;
 pub mod exchange;
 #[cfg(all(target_arch = "wasm32", not(test)))]
 mod host;
 pub mod key;
+pub mod protobuf;
 pub mod reply;
 pub mod request;
 pub mod rules;

@@ -1,9 +1,11 @@
 //! What the filter and the service agree on.
 //!
 //! Wire types of the check API ([`check`]), the verdict that a caller works with ([`verdict`]), the header fields
-//! that a client sees ([`fields`]) and problem documents ([`problem`]). No I/O, no clock; builds for wasm32 and native.
+//! that a client sees ([`fields`]) and problem documents ([`problem`]); and how both read a configuration
+//! ([`document`], [`duration`]). No I/O, no clock; builds for wasm32 and native.
 
 pub mod check;
+pub mod document;
 pub mod duration;
 pub mod fields;
 pub mod problem;

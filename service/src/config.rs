@@ -8,12 +8,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use redis::IntoConnectionInfo as _;
+use serde_saphyr::options::DuplicateKeyPolicy;
+use weir_protocol::document::{Fields, Mistakes, Value};
 use weir_protocol::{MAX_WINDOW_MS, duration};
 
 use crate::policy::Policies;
-use document::{Fields, Mistakes, Value};
 
-mod document;
 mod policies;
 
 /// Where checks are served unless the file says otherwise: only this machine reaches it.
@@ -81,7 +81,7 @@ pub struct InvalidConfig(Vec<String>);
 impl Config {
     /// Parses a policy file.
     pub fn parse(text: &str) -> Result<Self, InvalidConfig> {
-        let document = Value::parse(text).map_err(|error| InvalidConfig(vec![format!("not YAML: {error}")]))?;
+        let document = yaml(text).map_err(|error| InvalidConfig(vec![format!("not YAML: {error}")]))?;
         let mut mistakes = Mistakes::default();
         let config = Self::read(&document, &mut mistakes);
         let messages = mistakes.into_messages();
@@ -119,6 +119,18 @@ impl Config {
         fields.finish(mistakes);
         Some(Self { listen: listen?, auth: auth?, admin_listen: admin_listen?, store: store?, policies: policies? })
     }
+}
+
+/// The error says where the text is no YAML, in one line or a few.
+fn yaml(text: &str) -> Result<Value, String> {
+    let options = serde_saphyr::options! {
+        // Both reach the tree, so that they are reported with their path.
+        duplicate_keys: DuplicateKeyPolicy::PassThrough,
+        // `yes` and `on` are texts, as in YAML 1.2.
+        strict_booleans: true,
+        with_snippet: false,
+    };
+    serde_saphyr::from_str_with_options(text, options).map_err(|error| error.to_string())
 }
 
 fn listen(fields: &mut Fields<'_>, default: &str, mistakes: &mut Mistakes) -> Option<SocketAddr> {

@@ -47,7 +47,8 @@ async fn a_thousand_streams_fail_at_once() {
     let breaker = |config: &mut Value| {
         cluster(config, "weir")["circuit_breakers"]["thresholds"][0]["max_requests"] = json!(0);
     };
-    let edits: [(&str, fn(&mut Value)); 3] =
+    type EditFn = fn(&mut Value);
+    let edits: [(&str, EditFn); 3] =
         [("misspelt cluster", misspelt), ("no endpoints", no_endpoints), ("max_requests 0", breaker)];
     for (what, edit) in edits {
         for (mode, status) in [("open", 200), ("closed", 503)] {

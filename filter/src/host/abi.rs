@@ -18,9 +18,9 @@ type Result<T> = std::result::Result<T, Refused>;
 #[derive(Clone, Copy)]
 #[repr(u32)]
 pub enum Map {
-    RequestHeaders = 0,
-    ResponseHeaders = 2,
-    CalloutResponseHeaders = 6,
+    Request = 0,
+    Response = 2,
+    CalloutResponse = 6,
 }
 
 /// Log levels by their numbers.

@@ -2,9 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
+use weir_protocol::document::{Fields, Mistakes, Value};
 use weir_protocol::{MAX_QUANTITY, MAX_WINDOW_MS, is_name, is_unit};
 
-use super::document::{Fields, Mistakes, Value};
 use super::read_window;
 use crate::limiter::MAX_KEY_BYTES;
 use crate::policy::{Algorithm, Allowance, Mode, Policies, Policy};

@@ -1,31 +1,29 @@
-//! The plug-in configuration as a tree, read field by field so that every mistake is reported with its path.
+//! A configuration as a tree, read field by field so that every mistake is reported with its path.
 //!
-//! Hosts hand the configuration over as JSON, or as a serialised `google.protobuf.Struct`. Unknown fields and repeated
-//! ones are mistakes: what is written and not read would limit less than was asked. Numbers may arrive as `1.0`, since
-//! a `Struct` carries doubles.
+//! Filter and service read theirs the same way. A derive stops at the first mistake; an operator wants all of them.
+//! Unknown fields and repeated ones are mistakes: what is written and not read would limit less than was asked.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
-use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
-mod protobuf;
-
-/// A value of the configuration.
+/// A value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// `null`, or an empty YAML value.
+    /// `null`, or nothing.
     Null,
     /// `true` or `false`.
     Bool(bool),
     /// A whole number, not negative.
     Whole(u64),
-    /// Any other number.
-    Number(f64),
+    /// Any other number, as text.
+    Number(String),
     /// A text.
     Text(String),
     /// A list.
     List(Vec<Value>),
-    /// An object, in the order written, names unique.
+    /// An object, in the order written; a repeated name is there twice.
     Object(Vec<(String, Value)>),
 }
 
@@ -43,15 +41,11 @@ pub struct Fields<'a> {
 // === impl Value ===
 
 impl Value {
-    /// Parses JSON, or else a serialised `google.protobuf.Struct`. The error is about JSON, with line and column.
-    pub fn parse(bytes: &[u8]) -> Result<Self, serde_json::Error> {
-        serde_json::from_slice(bytes).or_else(|error| protobuf::decode(bytes).ok_or(error))
-    }
-
-    fn of_double(value: f64) -> Self {
+    /// The value of a double where no other numbers exist: a whole one is [`Value::Whole`].
+    pub fn of_double(value: f64) -> Self {
         const EXACT: f64 = (1u64 << 53) as f64;
         let whole = value.fract() == 0.0 && (0.0..EXACT).contains(&value);
-        if whole { Self::Whole(value as u64) } else { Self::Number(value) }
+        if whole { Self::Whole(value as u64) } else { Self::Number(format!("{value:?}")) }
     }
 
     fn describe(&self) -> String {
@@ -59,7 +53,7 @@ impl Value {
             Self::Null => "nothing".to_owned(),
             Self::Bool(value) => value.to_string(),
             Self::Whole(value) => value.to_string(),
-            Self::Number(value) => format!("{value:?}"),
+            Self::Number(value) => value.clone(),
             Self::Text(value) => format!("{value:?}"),
             Self::List(_) => "a list".to_owned(),
             Self::Object(_) => "an object".to_owned(),
@@ -79,7 +73,7 @@ impl<'de> Visitor<'de> for ValueVisitor {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON value")
+        f.write_str("a value")
     }
 
     fn visit_unit<E>(self) -> Result<Value, E> {
@@ -95,11 +89,19 @@ impl<'de> Visitor<'de> for ValueVisitor {
     }
 
     fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(u64::try_from(value).map_or(Value::Number(value as f64), Value::Whole))
+        Ok(u64::try_from(value).map_or_else(|_| Value::Number(value.to_string()), Value::Whole))
+    }
+
+    fn visit_u128<E>(self, value: u128) -> Result<Value, E> {
+        Ok(u64::try_from(value).map_or_else(|_| Value::Number(value.to_string()), Value::Whole))
+    }
+
+    fn visit_i128<E>(self, value: i128) -> Result<Value, E> {
+        Ok(u64::try_from(value).map_or_else(|_| Value::Number(value.to_string()), Value::Whole))
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(Value::of_double(value))
+        Ok(Value::Number(format!("{value:?}")))
     }
 
     fn visit_str<E>(self, value: &str) -> Result<Value, E> {
@@ -119,12 +121,9 @@ impl<'de> Visitor<'de> for ValueVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
-        let mut fields: Vec<(String, Value)> = Vec::new();
-        while let Some((name, value)) = map.next_entry::<String, Value>()? {
-            if fields.iter().any(|(known, _)| *known == name) {
-                return Err(A::Error::custom(format_args!("field {name:?} is written twice")));
-            }
-            fields.push((name, value));
+        let mut fields = Vec::new();
+        while let Some(field) = map.next_entry()? {
+            fields.push(field);
         }
         Ok(Value::Object(fields))
     }
@@ -148,8 +147,13 @@ impl Mistakes {
         self.0.is_empty()
     }
 
+    /// The mistakes; empty if there are none.
+    pub fn into_messages(self) -> Vec<String> {
+        self.0
+    }
+
     /// A whole number in a range.
-    pub fn whole(&mut self, path: &str, value: &Value, range: std::ops::RangeInclusive<u64>) -> Option<u64> {
+    pub fn whole(&mut self, path: &str, value: &Value, range: RangeInclusive<u64>) -> Option<u64> {
         match value {
             Value::Whole(number) if range.contains(number) => Some(*number),
             other => {
@@ -160,14 +164,15 @@ impl Mistakes {
     }
 
     /// A text that is not empty.
-    pub fn text<'a>(&mut self, path: &str, value: &'a Value) -> Option<&'a str> {
+    pub fn text<'a>(&mut self, path: &str, value: &'a Value, accepted: &str) -> Option<&'a str> {
         match value {
-            Value::Text(text) if !text.is_empty() => Some(text),
-            other => {
-                self.expected(path, "a text that is not empty", other);
-                None
+            Value::Text(text) if !text.is_empty() => return Some(text),
+            Value::Whole(_) | Value::Number(_) | Value::Bool(_) => {
+                self.expected(path, format_args!("{accepted} (put it in quotes)"), value);
             }
+            other => self.expected(path, accepted, other),
         }
+        None
     }
 
     /// True or false.
@@ -192,16 +197,17 @@ impl Mistakes {
         }
     }
 
-    /// An object; `null` counts as one without fields, since YAML writes an empty one that way.
+    /// An object; nothing counts as one without fields, since that is how YAML writes an empty one.
     pub fn object<'a>(&mut self, path: &str, value: &'a Value) -> Option<Fields<'a>> {
-        match value {
-            Value::Object(fields) => Some(Fields { path: path.to_owned(), fields, known: Vec::new() }),
-            Value::Null => Some(Fields { path: path.to_owned(), fields: &[], known: Vec::new() }),
+        let fields: &[_] = match value {
+            Value::Object(fields) => fields,
+            Value::Null => &[],
             other => {
                 self.expected(path, "an object", other);
-                None
+                return None;
             }
-        }
+        };
+        Some(Fields { path: path.to_owned(), fields, known: Vec::new() })
     }
 
     /// One word of a closed set.
@@ -228,6 +234,11 @@ impl std::error::Error for Mistakes {}
 // === impl Fields ===
 
 impl<'a> Fields<'a> {
+    /// The path of this object.
+    pub fn here(&self) -> &str {
+        &self.path
+    }
+
     /// The path of a field of this object.
     pub fn path(&self, name: &str) -> String {
         if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
@@ -244,7 +255,7 @@ impl<'a> Fields<'a> {
     pub fn required(
         &mut self,
         name: &'static str,
-        accepted: &str,
+        accepted: impl fmt::Display,
         mistakes: &mut Mistakes,
     ) -> Option<(String, &'a Value)> {
         let field = self.optional(name);
@@ -254,16 +265,17 @@ impl<'a> Fields<'a> {
         field
     }
 
-    /// Reports what was not asked for.
+    /// Reports what was not asked for, and what is written twice.
     pub fn finish(self, mistakes: &mut Mistakes) {
-        for (name, _) in self.fields {
+        for (index, (name, _)) in self.fields.iter().enumerate() {
             if !self.known.contains(&name.as_str()) {
                 let accepted = if self.known.is_empty() { "none".to_owned() } else { self.known.join(", ") };
                 mistakes.add(&self.path(name), format_args!("unknown field; accepted: {accepted}"));
+            } else if self.fields.iter().take(index).any(|(earlier, _)| earlier == name) {
+                mistakes.add(&self.path(name), "is written twice");
             }
         }
     }
-
     /// Reports unless exactly one of the fields asked for is there, and nothing else.
     pub fn one_of(self, mistakes: &mut Mistakes) {
         let present = self.fields.iter().filter(|(name, _)| self.known.contains(&name.as_str())).count();
