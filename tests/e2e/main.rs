@@ -9,6 +9,7 @@
 //! | `failure.rs` | the service down, slow, wrong or rude: open passes, closed is 503, the worker serves on |
 //! | `floods.rs` | a thousand streams refused or failed at once, and clients that leave at any moment: no trap |
 //! | `plugin.rs` | configurations that Envoy refuses, as text and as YAML |
+//! | `updates.rs` | configurations that change while requests wait |
 
 mod answers;
 mod exactness;
@@ -18,3 +19,4 @@ mod keys;
 mod plugin;
 mod reference;
 mod support;
+mod updates;
