@@ -82,10 +82,16 @@ lint: setup build-all ## Check formatting, clippy on native and wasm32, Lua synt
 	$${ENVOY_BIN:-.weir/envoy} --mode validate -c envoy.yaml -l warning
 
 .PHONY: bench
-bench: ## Measure Envoy without the filter and with it; about 2 minutes
+bench: ## Measure Envoy without the filter and with it, and what a decision costs Redis; about 2 minutes
 	@$(SETUP) rust wasm envoy redis wrk
 	@$(MAKE) build-all
 	@cargo run --quiet --release -p weir-tests --bin weir-bench
+
+.PHONY: bench-script
+bench-script: ## Measure what a decision costs Redis, against a script of one GET and one SET; about 10 seconds
+	@$(SETUP) rust redis
+	@$(MAKE) build-all
+	@cargo run --quiet --release -p weir-tests --bin weir-bench -- script
 
 .PHONY: fmt
 fmt: ## Format all Rust code

@@ -11,10 +11,14 @@
 -- 999 999 999 999 999, so wrapping around never shows and nothing is ever rewritten to avoid it.
 -- The last charge is the time of the last event. Expires a window after it.
 --
--- A charge trims what has left the window; until then, searches step over it in O(log n).
+-- A charge trims what has left the window, so many events at most that Redis never stops for it; what is left over waits
+-- for the next charges, and searches step over it in O(log n). A log of which nothing is left goes as a whole, in the
+-- background.
 
 local function sliding_window_log()
   local CUMULATED_BELOW = 4503599627370496 -- 2^52; with a cost added still below 2^53
+  -- Far more than the one event that a charge adds, so that a backlog shrinks; few enough to be a matter of microseconds.
+  local TRIMMED_AT_MOST = 500
 
   local function pack_event(time, cumulated)
     local bytes, bound = 1, 256
@@ -34,13 +38,14 @@ local function sliding_window_log()
   end
 
   -- The first event after index `low` for which `reached(time, cumulated)` holds. It holds for all events from some
-  -- index on, not at `low` and surely at `high`. Doubles its steps from `low`, where the answer mostly is, and never
+  -- index on, not at `low` and surely at the last. Doubles its steps from `low`, where the answer mostly is, and never
   -- passes the middle. Returns the event's index, time and cumulated cost, and the cumulated cost before it.
-  local function search(key, low, before, high, time, cumulated, reached)
+  local function search(limit, low, before, reached)
+    local high, time, cumulated = redis.call('LLEN', limit.key) - 1, limit.last, limit.total
     local step = 1
     while high - low > 1 do
       local probe = math.min(low + step, math.floor((low + high) / 2))
-      local probe_time, probe_cumulated = unpack_event(redis.call('LINDEX', key, probe))
+      local probe_time, probe_cumulated = unpack_event(redis.call('LINDEX', limit.key, probe))
       if reached(probe_time, probe_cumulated) then
         high, time, cumulated, step = probe, probe_time, probe_cumulated, math.huge
       else
@@ -65,15 +70,22 @@ local function sliding_window_log()
         local at, held = effective(limit.now, last, offset)
         local left = at - limit.window -- an event of this time or before has left: windows are half open
         if last > left then
-          local length = redis.call('LLEN', key)
+          limit.live, limit.at, limit.offset, limit.stepped = true, at, held, held > offset
+          limit.total, limit.last = total, last
           local first, before = 1, base -- the oldest live event, and the cumulated cost before it
           local time, cumulated = unpack_event(head[2])
           if time <= left then
             first, time, cumulated, before = search(
-              key, 1, cumulated, length - 1, last, total, function(probe_time) return probe_time > left end)
+              limit, 1, cumulated, function(probe_time) return probe_time > left end)
           end
-          limit.live, limit.at, limit.offset, limit.stepped = true, at, held, held > offset
-          limit.base, limit.total, limit.last, limit.length = base, total, last, length
+          -- What a charge trims, and the cumulated cost before what it leaves.
+          limit.trimmed, limit.base = first - 1, before
+          if limit.trimmed > TRIMMED_AT_MOST then
+            local _
+            _, limit.base = unpack_event(redis.call('LINDEX', key, TRIMMED_AT_MOST))
+            limit.trimmed = TRIMMED_AT_MOST
+          end
+          limit.stored_base = base
           limit.first, limit.first_time, limit.first_cumulated, limit.before = first, time, cumulated, before
           used = (total - before) % CUMULATED_BELOW
         end
@@ -89,7 +101,7 @@ local function sliding_window_log()
       if (limit.first_cumulated - before) % CUMULATED_BELOW < leaving then
         local _
         _, time = search(
-          limit.key, limit.first, limit.first_cumulated, limit.length - 1, limit.last, limit.total,
+          limit, limit.first, limit.first_cumulated,
           function(_, cumulated) return (cumulated - before) % CUMULATED_BELOW >= leaving end)
       end
       return time + limit.window - limit.at
@@ -100,11 +112,10 @@ local function sliding_window_log()
       local total = (limit.total + limit.cost) % CUMULATED_BELOW
       local event = pack_event(limit.at, total)
       if limit.live then
-        if limit.first > 1 then
-          -- The last event that has left makes room for the header.
-          redis.call('LTRIM', key, limit.first - 1, -1)
-          redis.call('LSET', key, 0, struct.pack('>I7I7', limit.offset, limit.before))
-        elseif limit.stepped then
+        if limit.trimmed > 0 then
+          redis.call('LTRIM', key, limit.trimmed, -1) -- the last that goes makes room for the header
+        end
+        if limit.trimmed > 0 or limit.stepped then
           redis.call('LSET', key, 0, struct.pack('>I7I7', limit.offset, limit.base))
         end
         redis.call('RPUSH', key, event)
@@ -121,7 +132,7 @@ local function sliding_window_log()
     end,
 
     hold = function(limit)
-      redis.call('LSET', limit.key, 0, struct.pack('>I7I7', limit.offset, limit.base))
+      redis.call('LSET', limit.key, 0, struct.pack('>I7I7', limit.offset, limit.stored_base))
     end,
   }
 end

@@ -15,6 +15,7 @@ use weir_protocol::{MAX_WINDOW_MS, duration};
 use crate::policy::Policies;
 
 mod policies;
+mod warnings;
 
 /// Where checks are served unless the file says otherwise: only this machine reaches it.
 const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
@@ -89,6 +90,11 @@ impl Config {
             Some(config) if messages.is_empty() => Ok(config),
             _ => Err(InvalidConfig(messages)),
         }
+    }
+
+    /// What may be said and is perhaps not meant; one line each.
+    pub fn warnings(&self) -> Vec<String> {
+        warnings::of(&self.policies)
     }
 
     /// `None` only if a mistake was added.

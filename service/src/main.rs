@@ -76,6 +76,9 @@ fn check_config(file: &Path) -> Result<(), Failure> {
     let config = load(file)?;
     let (count, listen, admin) = (config.policies.len(), config.listen, config.admin_listen);
     let policies = if count == 1 { "policy" } else { "policies" };
+    for warning in config.warnings() {
+        eprintln!("{}: warning: {warning}", file.display());
+    }
     println!("{}: ok; {count} {policies}, checks on {listen}, admin on {admin}", file.display());
     Ok(())
 }
@@ -84,6 +87,9 @@ fn serve(arguments: Serve) -> Result<(), Failure> {
     telemetry::init(arguments.log_format, arguments.log_level.as_deref())
         .map_err(|error| bad_config(format!("--log-level: {error}")))?;
     let config = load(&arguments.config)?;
+    for warning in config.warnings() {
+        tracing::warn!("{}: {warning}", arguments.config.display());
+    }
     let tokens = match config.auth {
         Auth::None => None,
         Auth::Token => {

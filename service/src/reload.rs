@@ -93,6 +93,9 @@ impl Follower {
             }
             return;
         }
+        for warning in config.warnings() {
+            tracing::warn!("{file}: {warning}");
+        }
         let count = config.policies.len();
         self.limiter.replace_policies(config.policies);
         self.metrics.reload(ReloadOutcome::applied);

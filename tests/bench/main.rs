@@ -1,8 +1,11 @@
-//! `make bench`: requests per second and latency through Envoy, without the filter and with it, side by side.
+//! `make bench`: requests per second and latency through Envoy, without the filter and with it, side by side; then what a
+//! decision costs Redis. `make bench-script` measures the latter alone.
 //!
 //! Real Envoy with one worker, the shipped filter and service, real Redis, all on this machine; `wrk` with one thread.
 //! Envoy answers itself (a direct response), so that no upstream is measured. Rounds are interleaved and medians are
 //! shown: compare the ratios, the absolute figures move with the machine.
+
+mod script;
 
 use std::process::Command;
 
@@ -30,6 +33,18 @@ struct Run {
 
 #[tokio::main]
 async fn main() {
+    match std::env::args().nth(1).as_deref() {
+        None => {
+            through_envoy().await;
+            println!();
+            script::print().await;
+        }
+        Some("script") => script::print().await,
+        Some(other) => panic!("{other}: expected nothing or `script`"),
+    }
+}
+
+async fn through_envoy() {
     let mut rows = vec![
         row("Envoy without the filter", "per-key", 1, true).await,
         row("Weir, allowed", "per-key", 999_999_999, false).await,

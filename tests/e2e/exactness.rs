@@ -145,3 +145,23 @@ async fn a_refusal_by_one_limit_charges_no_other() {
         assert_eq!(full.json()["violated-policies"], json!(["global"]));
     }
 }
+
+/// A15, A31: the wait of a month is whole seconds in plain digits, and true.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_of_a_month_is_told_in_plain_digits() {
+    let stack = Stack::start(Options {
+        policies: "[{name: p, algorithm: token_bucket, limit: 1, window: 30d}]".into(),
+        plugin: Some(per_key("p")),
+        ..Options::default()
+    })
+    .await;
+    assert_eq!(stack.get("/", &[("x-api-key", "a")]).await.status, 200);
+    let refused = stack.get("/", &[("x-api-key", "a")]).await;
+    assert_eq!(refused.status, 429);
+    for field in ["retry-after", "ratelimit-reset"] {
+        let value = refused.header(field).expect("on a 429");
+        assert!(value.bytes().all(|byte| byte.is_ascii_digit()), "{field}: {value}");
+        let seconds: u64 = value.parse().expect("a number");
+        assert!((2_591_990..=2_592_000).contains(&seconds), "{field}: {value}");
+    }
+}

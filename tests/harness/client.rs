@@ -130,7 +130,8 @@ impl Connection {
         Self::try_open(address).await.unwrap_or_else(|error| panic!("connecting to {address}: {error}"))
     }
 
-    async fn try_open(address: &str) -> Result<Self, Error> {
+    /// As [`Self::open`]; an error if nobody listens.
+    pub async fn try_open(address: &str) -> Result<Self, Error> {
         let authority = split(address).0;
         let stream = TcpStream::connect(&authority).await?;
         stream.set_nodelay(true)?;

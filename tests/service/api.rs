@@ -41,6 +41,7 @@ async fn a_reply_has_the_documented_members_and_no_other() {
     );
 }
 
+/// A26: a cost that is no quantity is refused, and mints nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_request_is_a_400_that_names_the_field() {
     let service = in_memory(POLICIES).await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use harness::{Service, long_window};
+use harness::{Service, long_window, until_edge};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -170,29 +170,127 @@ async fn exactly_the_limit_of_a_hundred_at_once() {
     .await;
 }
 
+/// A17: two hundred clients, refused at as many moments of a window.
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_waits_as_told_gets_in() {
     let policies: Vec<String> = ALGORITHMS
         .iter()
-        .map(|algorithm| {
-            format!("{{name: {}, algorithm: {algorithm}, limit: 2, window: 700ms}}", algorithm.replace('_', "-"))
-        })
+        .map(|algorithm| format!("{{name: {algorithm}, algorithm: {algorithm}, limit: 2, window: 700ms}}"))
         .collect();
     on_both(&format!("[{}]", policies.join(", ")), async |service| {
-        for algorithm in ALGORITHMS {
-            let policy = algorithm.replace('_', "-");
+        let clients = (0..50).flat_map(|client| ALGORITHMS.map(|algorithm| (client, algorithm)));
+        let waits = clients.map(async |(client, algorithm)| {
+            tokio::time::sleep(Duration::from_millis(29 * client)).await;
+            let key = client.to_string();
             let wait = loop {
-                let reply = service.check(&policy, "a", 1).await.json();
+                let reply = service.check(algorithm, &key, 1).await.json();
                 if reply["allowed"] == false {
                     break reply["limits"][0]["retry_after_ms"].as_u64().expect("a wait");
                 }
             };
             assert!((1..=1400).contains(&wait), "{algorithm}: {wait}");
             tokio::time::sleep(Duration::from_millis(wait)).await;
-            assert!(allowed(&service.check(&policy, "a", 1).await), "{algorithm} after {wait} ms");
+            assert!(allowed(&service.check(algorithm, &key, 1).await), "{algorithm} after {wait} ms");
+        });
+        futures_util::future::join_all(waits).await;
+    })
+    .await;
+}
+
+/// The four algorithms under their own names, where nothing leaves during a test.
+fn all_of_limit(limit: u64) -> String {
+    let policies = ALGORITHMS.map(|algorithm| match algorithm {
+        "token_bucket" => {
+            format!("{{name: {algorithm}, algorithm: {algorithm}, limit: 1, window: 1h, burst: {limit}}}")
+        }
+        _ => format!("{{name: {algorithm}, algorithm: {algorithm}, limit: {limit}, window: {}}}", window()),
+    });
+    format!("[{}]", policies.join(", "))
+}
+
+/// A12: a request that is too heavy burns nothing of what was left.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_heavy_request_takes_nothing() {
+    on_both(&all_of_limit(10), async |service| {
+        for algorithm in ALGORITHMS {
+            for (key, cost, times) in [("once", 5, 1), ("often", 1_000_000, 10)] {
+                assert!(allowed(&service.check(algorithm, key, 8).await), "{algorithm}");
+                for _ in 0..times {
+                    let reply = service.check(algorithm, key, cost).await.json();
+                    assert_eq!((&reply["allowed"], &reply["limits"][0]["remaining"]), (&json!(false), &json!(2)));
+                }
+                let reply = service.check(algorithm, key, 1).await.json();
+                assert_eq!((&reply["allowed"], &reply["limits"][0]["remaining"]), (&json!(true), &json!(1)));
+            }
         }
     })
     .await;
+}
+
+/// A25: a cost of 0 looks, no cost is 1, and who looks at an exhausted limit is told so and not refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cost_of_zero_is_not_one() {
+    on_both(&all_of_limit(3), async |service| {
+        for algorithm in ALGORITHMS {
+            let mut said = Vec::new();
+            for cost in [0; 10].into_iter().chain([1, 1, 1, 0]) {
+                let reply = service.check(algorithm, "a", cost).await.json();
+                said.push((reply["allowed"].clone(), reply["limits"][0]["remaining"].as_u64().expect("a number")));
+            }
+            let expected = [3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 2, 1, 0, 0].map(|remaining| (json!(true), remaining));
+            assert_eq!(said, expected, "{algorithm}");
+            let without = json!({ "limits": [{ "policy": algorithm, "key": "a" }] });
+            assert!(!allowed(&service.post_check(&without).await), "{algorithm}");
+        }
+    })
+    .await;
+}
+
+/// A14: a bucket is remembered until it is full, not for the time of one unit. A unit a second, three at most.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_bucket_refills_no_faster_than_its_rate() {
+    let (service, redis) = on_redis("[{name: p, algorithm: token_bucket, limit: 1, window: 1s, burst: 3}]").await;
+    assert!(allowed(&service.check("p", "a", 3).await));
+    let ttl: i64 = redis.command(&["PTTL", &redis.keys().await[0]]).await;
+    assert!((2500..=3001).contains(&ttl), "{ttl}");
+    tokio::time::sleep(Duration::from_millis(2100)).await;
+    let reply = service.check("p", "a", 2).await.json();
+    assert_eq!((&reply["allowed"], &reply["limits"][0]["remaining"]), (&json!(true), &json!(0)));
+    let wait = service.check("p", "a", 1).await.json()["limits"][0]["retry_after_ms"].as_u64().expect("a wait");
+    assert!((1..=900).contains(&wait), "{wait}");
+}
+
+/// A15, A31: windows of years, and rates of a unit a month: waits and lifetimes are true, nothing wraps.
+#[tokio::test(flavor = "multi_thread")]
+async fn long_windows_are_as_long_as_they_say() {
+    const DAY_MS: u64 = 86_400_000;
+    let days = [25, 30, 366, 3650, 3660];
+    let policies: Vec<_> = days
+        .iter()
+        .flat_map(|days| ALGORITHMS.map(|algorithm| json!({ "name": format!("{algorithm}-{days}"), "algorithm": algorithm, "limit": 1, "window": format!("{days}d") })))
+        .collect();
+    let (service, redis) = on_redis(&json!(policies).to_string()).await;
+    for days in days {
+        for algorithm in ALGORITHMS {
+            let policy = format!("{algorithm}-{days}");
+            assert!(allowed(&service.check(&policy, "a", 1).await), "{policy}");
+            let reply = service.check(&policy, "a", 1).await.json();
+            assert_eq!(reply["allowed"], false, "{policy}");
+            let wait = reply["limits"][0]["retry_after_ms"].as_u64().expect("a wait");
+            let window = days * DAY_MS;
+            let left = u64::try_from(until_edge(Duration::from_millis(window)).as_millis()).expect("a window");
+            let (wait_of, life_of) = match algorithm {
+                "fixed_window" => (left, left),
+                "sliding_window_counter" => (left + window, left + window),
+                _ => (window, window),
+            };
+            assert!(wait.abs_diff(wait_of) < 2000, "{policy}: {wait} of {wait_of}");
+            let stored = redis.keys().await;
+            let key = stored.iter().find(|key| key.contains(&format!(":{policy}:"))).expect("its state");
+            let life: u64 = redis.command(&["PTTL", key]).await;
+            assert!(life.abs_diff(life_of) < 2000, "{policy}: {life} of {life_of}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

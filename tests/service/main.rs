@@ -6,6 +6,8 @@ mod support;
 mod api;
 // What limits mean, on both stores: all or nothing, overrides, shadow, exactness.
 mod limits;
+// Many processes, connections and keys at once: exactly what the limits say.
+mod concurrency;
 // Redis away, killed, paused, flushed.
 mod store;
 // Starting and ending: configuration, sockets, readiness, draining, logs.

@@ -10,7 +10,7 @@ use http::Method;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-use crate::support::{Weir, allowed, check_of, in_memory, run, temporary};
+use crate::support::{ALGORITHMS, Weir, allowed, check_of, in_memory, run, temporary};
 
 const POLICIES: &str = "[{name: p, algorithm: token_bucket, limit: 999999999, window: 1d}]";
 
@@ -39,6 +39,48 @@ fn a_good_policy_file_is_ok() {
     let output = run(&["check-config"], &file);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert!(text(&output.stdout).contains("ok; 1 policy"), "{output:?}");
+}
+
+/// The log is exact, and has its price: whoever would pay it unknowingly is told, and not refused.
+#[test]
+fn a_log_that_could_grow_large_is_a_warning() {
+    let policies = "[{name: audit, algorithm: sliding_window_log, limit: 2000000, window: 1d}, \
+                     {name: small, algorithm: sliding_window_log, limit: 100000, window: 1d}]";
+    let text = format!("listen: 127.0.0.1:0\nadmin: {{ listen: 127.0.0.1:0 }}\nstore: {{ memory: {{}} }}\n");
+    let file = temporary("large_log.yaml", &format!("{text}policies: {policies}\n"));
+    let output = run(&["check-config"], &file);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(self::text(&output.stdout).contains("ok; 2 policies"), "{output:?}");
+    let warnings = self::text(&output.stderr);
+    assert_eq!(warnings.lines().count(), 1, "{warnings}");
+    for word in ["warning: policy \"audit\"", "2000000", "32.0 MB", "sliding_window_counter"] {
+        assert!(warnings.contains(word), "{word} is missing in {warnings}");
+    }
+    let weir = Weir::start(&file, &[], &[]);
+    assert!(weir.log.iter().any(|line| line.contains("WARN") && line.contains("audit")), "{:?}", weir.log);
+}
+
+/// A27: a limit of nothing is a mistake, never no limit.
+#[test]
+fn zero_is_refused_with_every_algorithm() {
+    for algorithm in ALGORITHMS {
+        for numbers in
+            ["limit: 0, window: 1m", "limit: 5, window: 0s", "limit: -1, window: 1m", "limit: 0.5, window: 1m"]
+        {
+            let policies = format!("[{{name: p, algorithm: {algorithm}, {numbers}}}]");
+            let file = temporary("zero.yaml", &format!("store: {{ memory: {{}} }}\npolicies: {policies}\n"));
+            for arguments in [&["check-config"][..], &["serve", "--config"]] {
+                assert_eq!(run(arguments, &file).status.code(), Some(64), "{algorithm}, {numbers}");
+            }
+        }
+    }
+    for burst in ["0", "-3", "0.9"] {
+        let policies = format!("[{{name: p, algorithm: token_bucket, limit: 5, window: 1s, burst: {burst}}}]");
+        let file = temporary("zero_burst.yaml", &format!("store: {{ memory: {{}} }}\npolicies: {policies}\n"));
+        let output = run(&["check-config"], &file);
+        assert_eq!(output.status.code(), Some(64), "{burst}");
+        assert!(text(&output.stderr).contains("policies[0].burst"), "{output:?}");
+    }
 }
 
 #[test]

@@ -3,9 +3,10 @@
 use std::fs;
 use std::time::Duration;
 
-use harness::{Service, eventually, get};
+use harness::{Service, eventually, get, long_window};
+use serde_json::{Value, json};
 
-use crate::support::{allowed, in_memory};
+use crate::support::{allowed, check_of, in_memory, on_redis};
 
 const DEADLINE: Duration = Duration::from_secs(10);
 const ONE: &str = "[{name: p, algorithm: token_bucket, limit: 1, window: 90d}]";
@@ -75,4 +76,75 @@ async fn what_cannot_change_under_way_is_told() {
     service.reload();
     eventually("it says so", DEADLINE, async || service.log().contains("with the next start").then_some(())).await;
     assert!(allowed(&service.check("p", "a", 1).await));
+}
+
+/// Writes other policies into the file, and waits until they are in force: the reload of this number.
+async fn change_policies(service: &Service, policies: Value, number: u32) {
+    let path = service.policy_path();
+    let mut file: Value = serde_json::from_str(&fs::read_to_string(&path).expect("the policy file")).expect("JSON");
+    file["policies"] = policies;
+    let beside = path.with_extension("new");
+    fs::write(&beside, file.to_string()).expect("a file");
+    fs::rename(&beside, &path).expect("the policy file");
+    service.reload();
+    metric(service, &format!("weir_policy_reloads_total{{outcome=\"applied\"}} {number}")).await;
+}
+
+/// How many of so many checks of cost 1 are admitted.
+async fn admitted(service: &Service, policy: &str, checks: usize) -> usize {
+    let mut admitted = 0;
+    for _ in 0..checks {
+        admitted += usize::from(allowed(&service.check(policy, "a", 1).await));
+    }
+    admitted
+}
+
+/// A19: a new limit or window counts at once, and never takes away what the old one would have given.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_limit_counts_at_once() {
+    let window = long_window(Duration::from_secs(60));
+    let policies = |limit: u64, shorter: &str, rate: u64| {
+        json!([
+            { "name": "shorter", "algorithm": "fixed_window", "limit": 5, "window": shorter },
+            { "name": "raised", "algorithm": "fixed_window", "limit": limit, "window": window },
+            { "name": "faster", "algorithm": "token_bucket", "limit": rate, "window": "20m", "burst": 15 },
+        ])
+    };
+    let (service, _redis) = on_redis(&policies(10, window, 10).to_string()).await;
+    assert_eq!(admitted(&service, "shorter", 7).await, 5);
+    assert_eq!(admitted(&service, "raised", 12).await, 10);
+    assert_eq!(admitted(&service, "faster", 8).await, 8);
+    change_policies(&service, policies(20, "10s", 1000), 1).await;
+    assert!(allowed(&service.check("shorter", "a", 1).await));
+    assert_eq!(admitted(&service, "raised", 12).await, 10);
+    assert!(admitted(&service, "faster", 12).await >= 7);
+}
+
+/// A20: another algorithm under the same name and key decides rightly at once, and nothing fails on what the last left.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_algorithm_on_a_live_key_counts_anew() {
+    let window = long_window(Duration::from_secs(60));
+    let policies = |algorithm: &str| json!([{ "name": "p", "algorithm": algorithm, "limit": 3, "window": window }]);
+    let (service, redis) = on_redis(&policies("fixed_window").to_string()).await;
+    assert_eq!(admitted(&service, "p", 5).await, 3);
+    // Every answer is asserted to be a verdict, before, during and after each change.
+    let url = service.url("/v1/check");
+    let traffic = tokio::spawn(async move {
+        loop {
+            allowed(&harness::post_json(&url, &check_of(&[("p", "traffic", 1)])).await);
+        }
+    });
+    let order = ["sliding_window_log", "token_bucket", "sliding_window_counter", "fixed_window"];
+    for (number, algorithm) in (1..).zip(order) {
+        change_policies(&service, policies(algorithm), number).await;
+        // Its own count, which for the first one is still that of before.
+        let expected = if algorithm == "fixed_window" { 0 } else { 3 };
+        assert_eq!(admitted(&service, "p", 5).await, expected, "{algorithm}");
+    }
+    assert!(!traffic.is_finished(), "it ended with {:?}", traffic.await);
+    traffic.abort();
+    let metrics = get(&service.admin_url("/metrics"), &[]).await.text();
+    assert!(!metrics.contains("weir_store_errors_total{"), "{metrics}");
+    let of_key = redis.keys().await.into_iter().filter(|key| key.contains("{a}")).count();
+    assert_eq!(of_key, 4, "one state for each algorithm");
 }

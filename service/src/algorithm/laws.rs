@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
 use weir_protocol::{MAX_QUANTITY, MAX_WINDOW_MS};
 
 use super::{LifeUs, State, decide};
@@ -83,7 +84,7 @@ fn sum(events: impl Iterator<Item = u64>) -> u128 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: Some(Box::new(FileFailurePersistence::Direct("proptest-regressions/laws.txt"))), ..ProptestConfig::default() })]
 
     #[test]
     fn a_log_never_holds_more_than_the_limit_in_any_window(quota in quota_of(Algorithm::SlidingWindowLog), takes in takes()) {
@@ -154,6 +155,19 @@ proptest! {
             taken += u128::from(remaining);
             prop_assert!(take(&mut state, now_us, quota, remaining).0.allowed);
             prop_assert_eq!(taken, u128::from(quota.limit) * u128::from(now_us - START_US) / u128::from(quota.window_us()));
+        }
+    }
+
+    #[test]
+    fn what_remains_falls_by_what_is_taken_and_by_nothing_else(quota in quota(), takes in takes()) {
+        let mut state = None;
+        let mut last = quota.capacity();
+        for (now_us, cost) in history(quota, &takes) {
+            let remaining = look(&state, now_us, quota, 0).remaining;
+            prop_assert!(remaining >= last, "time alone takes nothing");
+            let decision = take(&mut state, now_us, quota, cost).0;
+            last = if decision.allowed { remaining - cost } else { remaining };
+            prop_assert_eq!(decision.remaining, last);
         }
     }
 
@@ -242,6 +256,41 @@ fn all_limits_are_charged_or_none() {
             let decisions: Vec<Decision> = outcomes.into_iter().map(|(decision, _)| decision).collect();
             assert_eq!(decisions[0].allowed, attempt == 0);
             assert_eq!(decisions[1].remaining, 9 - client);
+        }
+    }
+}
+
+/// A million polls, each of which takes whatever is there: after any time the sum is what the rate gives, whole units
+/// of it, at whatever rate the bucket is polled.
+#[test]
+fn a_million_polls_of_a_bucket_lose_nothing() {
+    const POLLS: u64 = 1_000_000;
+    const DAY_MS: u64 = 86_400_000;
+    // Limit and window, and µs between two polls: from many polls a unit to many units a poll.
+    for (limit, window_ms, steps_us) in [
+        (3, 7000, [1, 1_170_001, 77_777_777]),
+        (1, 30 * DAY_MS, [1_000, 1_000_003, 300_000_007]),
+        (1_000_000_000, 1000, [1, 997, 31_337]),
+    ] {
+        for step_us in steps_us {
+            // Never full again, whatever is taken.
+            let fills = u128::from(limit) * u128::from(MAX_WINDOW_MS) / u128::from(window_ms);
+            let burst = u64::try_from(fills).unwrap().min(MAX_QUANTITY);
+            let quota = Quota { algorithm: Algorithm::TokenBucket, limit, window_ms, burst };
+            let mut state = None;
+            take(&mut state, START_US, quota, burst);
+            let mut taken = 0u128;
+            for poll in 1..=POLLS {
+                let now_us = START_US + poll * step_us;
+                let remaining = look(&state, now_us, quota, 0).remaining;
+                assert!(remaining < burst, "{quota:?}, every {step_us} µs: full");
+                if remaining > 0 {
+                    take(&mut state, now_us, quota, remaining);
+                    taken += u128::from(remaining);
+                }
+                let given = u128::from(limit) * u128::from(poll * step_us) / u128::from(quota.window_us());
+                assert_eq!(taken, given, "{quota:?}, poll {poll}, every {step_us} µs");
+            }
         }
     }
 }

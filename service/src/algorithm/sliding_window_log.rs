@@ -12,6 +12,10 @@ use crate::policy::Quota;
 /// Cumulated costs are below this. A power of two that leaves a cost's room below 2^53, as Lua needs it.
 const CUMULATED_BELOW: u64 = 1 << 52;
 
+/// Events that a charge trims at most, so that a large log that leaves the window at once holds up nobody. Far more than
+/// the one that a charge adds: a backlog shrinks.
+const TRIMMED_AT_MOST: usize = 500;
+
 /// One admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
@@ -80,12 +84,19 @@ impl SlidingWindowLog {
         leaves_us.saturating_sub(reading.moment.at_us)
     }
 
-    /// Takes a cost that fits and trims what has left the window. The state lives for a window.
+    /// Takes a cost that fits and trims what has left the window: up to a number of events, but all of a log of which
+    /// nothing is live. The state lives for a window.
     pub fn charge(&mut self, reading: &mut Reading, quota: &Quota, cost: u64) -> LifeUs {
-        let trimmed = reading.first.unwrap_or(self.events.len());
-        self.events.drain(..trimmed);
-        if self.events.is_empty() || trimmed > 0 {
-            self.base = reading.before;
+        let trimmed = match reading.first {
+            Some(first) => first.min(TRIMMED_AT_MOST),
+            None => {
+                self.events.clear();
+                self.base = 0;
+                0
+            }
+        };
+        if let Some(last) = self.events.drain(..trimmed).next_back() {
+            self.base = last.cumulated;
         }
         let total = self.events.back().map_or(self.base, |event| event.cumulated);
         self.events
@@ -95,7 +106,7 @@ impl SlidingWindowLog {
         if self.events.capacity() > 64 && self.events.capacity() / 4 > self.events.len() {
             self.events.shrink_to(self.events.len() * 2);
         }
-        reading.first = Some(0);
+        reading.first = Some(reading.first.unwrap_or_default() - trimmed);
         reading.used = reading.used.saturating_add(cost);
         quota.window_us()
     }

@@ -1,6 +1,7 @@
 //! Exact division in Lua against 128-bit integers.
 
 use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
 use weir_protocol::{MAX_QUANTITY, MAX_WINDOW_MS};
 
 use crate::server::Server;
@@ -51,7 +52,7 @@ fn products_are_divided_exactly() {
     let connection = std::cell::RefCell::new(server.connect());
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
         cases: 100,
-        failure_persistence: None,
+        failure_persistence: Some(Box::new(FileFailurePersistence::Direct("proptest-regressions/exact.txt"))),
         max_shrink_iters: 2000,
         ..ProptestConfig::default()
     });

@@ -1,6 +1,8 @@
 //! The shipped script with a clock that the test sets, and with expiry noted instead of met.
 
-use redis::{Connection, FromRedisValue, Script, Value};
+use std::sync::LazyLock;
+
+use redis::{Connection, FromRedisValue, Pipeline, Script, Value};
 use weir_service::algorithm::State;
 use weir_service::script;
 use weir_service::store::{Charge, Decision};
@@ -28,30 +30,40 @@ pub struct Outcome {
     pub expiries_ms: Vec<u64>,
 }
 
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(&(script::with_clock(include_str!("fake_clock.lua")) + include_str!("fake_clock_end.lua")))
+});
+
 /// Runs all steps in one pipeline.
 pub fn run(connection: &mut Connection, expiry: Expiry, steps: &[Step]) -> Vec<Outcome> {
-    let text = script::with_clock(include_str!("fake_clock.lua")) + include_str!("fake_clock_end.lua");
-    let script = Script::new(&text);
-    script.prepare_invoke().load(connection).unwrap();
+    load(connection);
     let mut pipeline = redis::pipe();
     for step in steps {
-        let (keys, args) = script::keys_and_args(&step.charges);
-        let command = pipeline.cmd("EVALSHA").arg(script.get_hash()).arg(keys.len()).arg(keys).arg(args);
-        let expiry = match expiry {
-            Expiry::Meets => "expire",
-            Expiry::Ignores => "keep",
-        };
-        command.arg(expiry).arg(step.now_us);
+        add(&mut pipeline, expiry, step);
     }
     let replies: Vec<Value> = pipeline.query(connection).unwrap();
-    replies
-        .into_iter()
-        .zip(steps)
-        .map(|(reply, step)| {
-            let (decided, states, expiries_ms) = <(Value, _, _)>::from_redis_value(reply).unwrap();
-            Outcome { decisions: script::decode(&decided, &step.charges).unwrap(), states, expiries_ms }
-        })
-        .collect()
+    replies.into_iter().zip(steps).map(|(reply, step)| outcome(reply, step)).collect()
+}
+
+/// Makes the script known to the server; once before [`add`].
+pub fn load(connection: &mut Connection) {
+    SCRIPT.prepare_invoke().load(connection).unwrap();
+}
+
+/// Adds a step to a pipeline. [`outcome`] reads its reply.
+pub fn add(pipeline: &mut Pipeline, expiry: Expiry, step: &Step) {
+    let (keys, args) = script::keys_and_args(&step.charges);
+    let command = pipeline.cmd("EVALSHA").arg(SCRIPT.get_hash()).arg(keys.len()).arg(keys).arg(args);
+    let expiry = match expiry {
+        Expiry::Meets => "expire",
+        Expiry::Ignores => "keep",
+    };
+    command.arg(expiry).arg(step.now_us);
+}
+
+pub fn outcome(reply: Value, step: &Step) -> Outcome {
+    let (decided, states, expiries_ms) = <(Value, _, _)>::from_redis_value(reply).unwrap();
+    Outcome { decisions: script::decode(&decided, &step.charges).unwrap(), states, expiries_ms }
 }
 
 /// The elements that Redis holds for a state.

@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
 use weir_protocol::{MAX_QUANTITY, MAX_WINDOW_MS};
+use weir_service::algorithm::sliding_window_log::{Event, SlidingWindowLog};
 use weir_service::algorithm::{self, State};
 use weir_service::policy::{Algorithm, Mode, Quota};
 use weir_service::store::{Charge, Decision};
@@ -15,6 +17,8 @@ const START_US: u64 = 1_800_000_000_000_000;
 /// All steps forward together: effective times stay below 2^53.
 const FORWARD_US: u64 = 5_000_000_000_000_000;
 const HISTORIES: u32 = 300;
+/// Each of these moves long states about.
+const LONG_HISTORIES: u32 = 60;
 
 /// A limit of a history, before it is made to fit its bounds.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +37,16 @@ struct Move {
     costs: Vec<Cost>,
     /// Now and then, a new limit and burst for the limit of this index.
     change: Option<(usize, u64, u64)>,
+}
+
+/// A log with far more events than one charge trims, most of which leave its window together.
+#[derive(Clone, Copy, Debug)]
+struct LongLog {
+    events: u64,
+    /// So many of them, the older ones, at one instant; the others after it, within a window of each other.
+    percent: u64,
+    /// That instant lies so many half windows before the first step.
+    windows: u64,
 }
 
 /// How time goes on, as seen from the first limit.
@@ -118,13 +132,35 @@ fn cost() -> impl Strategy<Value = Cost> {
 }
 
 fn history() -> impl Strategy<Value = (Vec<Limit>, Vec<Move>)> {
+    (proptest::collection::vec(limit(), 1..=4), proptest::collection::vec(step(), 1..80))
+}
+
+fn step() -> impl Strategy<Value = Move> {
     let change = proptest::option::weighted(0.1, (0..4usize, quantity(), quantity()));
-    let step = (time(), proptest::collection::vec(cost(), 4), change).prop_map(|(time, costs, change)| Move {
+    (time(), proptest::collection::vec(cost(), 4), change).prop_map(|(time, costs, change)| Move {
         time,
         costs,
         change,
-    });
-    (proptest::collection::vec(limit(), 1..=4), proptest::collection::vec(step, 1..80))
+    })
+}
+
+fn long_log() -> impl Strategy<Value = LongLog> {
+    (1..4000u64, 0..=100u64, 0..=2u64).prop_map(|(events, percent, windows)| LongLog { events, percent, windows })
+}
+
+impl LongLog {
+    fn state(self, quota: &Quota) -> Option<State> {
+        let window_us = quota.window_us();
+        let begin_us = START_US - window_us / 2 * self.windows;
+        let burst = self.events * self.percent / 100;
+        let events = (0..self.events).map(|event| Event {
+            at_us: begin_us + window_us / 2 / self.events * event.saturating_sub(burst),
+            // Costs of 1 and 2, from a base that lets it wrap around.
+            cumulated: ((1 << 52) - 1000 + event * 3 / 2) % (1 << 52),
+        });
+        let base = (1 << 52) - 1002;
+        Some(State::SlidingWindowLog(SlidingWindowLog { offset_us: 0, base, events: events.collect() }))
+    }
 }
 
 impl Limit {
@@ -145,20 +181,25 @@ fn offset(number: u64, more: i8) -> u64 {
 
 /// The steps of a history and what the Rust algorithms make of them: decisions, states, expiries.
 struct Expected {
+    /// The keys, and what they hold before the first step.
+    before: Vec<(String, Vec<Vec<u8>>)>,
     steps: Vec<Step>,
     decisions: Vec<Vec<Decision>>,
     states: Vec<Vec<Vec<Vec<u8>>>>,
     expiries_ms: Vec<Vec<u64>>,
 }
 
-fn expected(mut limits: Vec<Limit>, moves: &[Move], expiry: Expiry) -> Expected {
+fn expected(mut limits: Vec<Limit>, moves: &[Move], expiry: Expiry, long_log: Option<LongLog>) -> Expected {
     static HISTORY: AtomicU64 = AtomicU64::new(0);
     let history = HISTORY.fetch_add(1, Ordering::Relaxed);
-    let mut states: Vec<Option<State>> = vec![None; limits.len()];
+    let mut states: Vec<Option<State>> =
+        limits.iter().map(|limit| long_log.and_then(|log| log.state(&limit.quota()))).collect();
     let mut expiries = vec![0; limits.len()];
     let mut last: Option<Vec<Decision>> = None;
     let (mut now_us, mut forward_us) = (START_US, 0);
-    let mut all = Expected { steps: vec![], decisions: vec![], states: vec![], expiries_ms: vec![] };
+    let keys = (0..limits.len()).map(|index| format!("history:{history}:{index}"));
+    let before = keys.zip(states.iter().map(|state| fake_clock::encode(state.as_ref()))).collect();
+    let mut all = Expected { before, steps: vec![], decisions: vec![], states: vec![], expiries_ms: vec![] };
     for step in moves {
         let window_us = limits[0].window_ms * 1000;
         let decided = |index: usize| last.as_ref().map(|decisions| decisions[index % decisions.len()]);
@@ -228,24 +269,35 @@ fn expected(mut limits: Vec<Limit>, moves: &[Move], expiry: Expiry) -> Expected 
     all
 }
 
-fn redis_and_rust_agree(expiry: Expiry) {
+fn redis_and_rust_agree(
+    expiry: Expiry,
+    cases: u32,
+    histories: impl Strategy<Value = (Vec<Limit>, Vec<Move>, Option<LongLog>)>,
+) {
     let server = Server::start();
     let connection = std::cell::RefCell::new(server.connect());
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
-        cases: HISTORIES,
-        failure_persistence: None,
+        cases,
+        failure_persistence: Some(Box::new(FileFailurePersistence::Direct("proptest-regressions/histories.txt"))),
         max_shrink_iters: 2000,
         ..ProptestConfig::default()
     });
     runner
-        .run(&history(), |(limits, moves)| {
-            let all = expected(limits, &moves, expiry);
-            let outcomes = fake_clock::run(&mut connection.borrow_mut(), expiry, &all.steps);
+        .run(&histories, |(limits, moves, long_log)| {
+            let all = expected(limits, &moves, expiry, long_log);
+            let connection = &mut *connection.borrow_mut();
+            for (key, elements) in all.before.iter().filter(|(_, elements)| !elements.is_empty()) {
+                redis::cmd("RPUSH").arg(key).arg(elements).exec(connection).unwrap();
+            }
+            let outcomes = fake_clock::run(connection, expiry, &all.steps);
             prop_assert_eq!(outcomes.len(), all.steps.len());
             for (index, outcome) in outcomes.iter().enumerate() {
                 prop_assert_eq!(&outcome.decisions, &all.decisions[index], "step {} of {:#?}", index, &all.steps);
-                prop_assert_eq!(&outcome.states, &all.states[index], "step {} of {:#?}", index, &all.steps);
+                prop_assert!(outcome.states == all.states[index], "state after step {} of {:#?}", index, &all.steps);
                 prop_assert_eq!(&outcome.expiries_ms, &all.expiries_ms[index], "step {} of {:#?}", index, &all.steps);
+            }
+            for (key, _) in all.before {
+                redis::cmd("DEL").arg(key).exec(connection).unwrap();
             }
             Ok(())
         })
@@ -254,12 +306,25 @@ fn redis_and_rust_agree(expiry: Expiry) {
 
 #[test]
 fn redis_and_rust_agree_on_every_reply_state_and_expiry() {
-    redis_and_rust_agree(Expiry::Ignores);
+    redis_and_rust_agree(Expiry::Ignores, HISTORIES, history().prop_map(|(limits, moves)| (limits, moves, None)));
 }
 
 #[test]
 fn redis_and_rust_agree_where_state_expires() {
-    redis_and_rust_agree(Expiry::Meets);
+    redis_and_rust_agree(Expiry::Meets, HISTORIES, history().prop_map(|(limits, moves)| (limits, moves, None)));
+}
+
+#[test]
+fn redis_and_rust_agree_on_logs_that_are_trimmed_in_parts() {
+    let log = limit().prop_map(|limit| Limit {
+        algorithm: Algorithm::SlidingWindowLog,
+        // About what the log holds: some charges fit before all of it has left.
+        limit: limit.limit % 10_000 + 3000,
+        ..limit
+    });
+    let moves = proptest::collection::vec(step(), 1..30);
+    let histories = (log, moves, long_log()).prop_map(|(log, moves, long)| (vec![log], moves, Some(long)));
+    redis_and_rust_agree(Expiry::Ignores, LONG_HISTORIES, histories);
 }
 
 #[test]

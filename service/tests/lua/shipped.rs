@@ -174,6 +174,62 @@ fn state_lives_as_long_as_its_content() {
 }
 
 #[test]
+fn an_event_leaves_exactly_one_window_after_it() {
+    // A09: asked without a pause. Bounds are Redis' own time on either side of each call.
+    let server = Server::start();
+    let mut connection = server.connect();
+    load(&mut connection);
+    const WINDOW_MS: u64 = 60;
+    let charge = charge("half open", Algorithm::SlidingWindowLog, 1, WINDOW_MS, 1);
+    let mut ask = || {
+        let before = server_us(&mut connection);
+        let decision = one(&mut connection, charge.clone());
+        (before, decision, server_us(&mut connection))
+    };
+    let mut admitted = ask();
+    assert!(admitted.1.allowed);
+    for _ in 0..50 {
+        loop {
+            let asked = ask();
+            if asked.1.allowed {
+                assert!(asked.2 >= admitted.0 + WINDOW_MS * 1000, "too early: {asked:?} after {admitted:?}");
+                admitted = asked;
+                break;
+            }
+            assert!(asked.0 < admitted.2 + WINDOW_MS * 1000, "too late: {asked:?} after {admitted:?}");
+            assert!(asked.1.retry_after_us > Some(0), "{asked:?}");
+        }
+    }
+}
+
+#[test]
+fn fast_buckets_admit_their_rate_and_no_more() {
+    // A32: a unit lives for less than a millisecond.
+    let server = Server::start();
+    let mut connection = server.connect();
+    load(&mut connection);
+    for (limit_per_ms, burst) in [(2, 5), (5, 1)] {
+        let quota = Quota { algorithm: Algorithm::TokenBucket, limit: limit_per_ms, window_ms: 1, burst };
+        let charges = [Charge { state_key: format!("fast:{burst}"), quota, cost: 1, mode: Mode::Enforce }];
+        let start = server_us(&mut connection);
+        let (mut admitted, mut elapsed_us) = (0, 0);
+        while elapsed_us < 1_000_000 {
+            let mut pipeline = redis::pipe();
+            for _ in 0..100 {
+                add_check(&mut pipeline, &charges);
+            }
+            let replies: Vec<Value> = pipeline.query(&mut connection).unwrap();
+            admitted +=
+                replies.iter().filter(|reply| script::decode(reply, &charges).unwrap()[0].allowed).count() as u64;
+            elapsed_us = server_us(&mut connection) - start;
+        }
+        let most = burst + limit_per_ms * elapsed_us / 1000;
+        assert!(admitted <= most, "{admitted} in {elapsed_us} µs, at most {most}");
+        assert!(admitted > 100, "and it does refill: {admitted}");
+    }
+}
+
+#[test]
 fn a_missing_expiry_is_repaired_by_the_next_charge() {
     // A29
     let server = Server::start();
