@@ -261,36 +261,36 @@ fn all_limits_are_charged_or_none() {
 }
 
 /// A million polls, each of which takes whatever is there: after any time the sum is what the rate gives, whole units
-/// of it, at whatever rate the bucket is polled.
+/// of it, and the rate of the polls, which changes under way, does not matter.
 #[test]
 fn a_million_polls_of_a_bucket_lose_nothing() {
     const POLLS: u64 = 1_000_000;
     const DAY_MS: u64 = 86_400_000;
-    // Limit and window, and µs between two polls: from many polls a unit to many units a poll.
-    for (limit, window_ms, steps_us) in [
-        (3, 7000, [1, 1_170_001, 77_777_777]),
-        (1, 30 * DAY_MS, [1_000, 1_000_003, 300_000_007]),
-        (1_000_000_000, 1000, [1, 997, 31_337]),
-    ] {
-        for step_us in steps_us {
-            // Never full again, whatever is taken.
-            let fills = u128::from(limit) * u128::from(MAX_WINDOW_MS) / u128::from(window_ms);
-            let burst = u64::try_from(fills).unwrap().min(MAX_QUANTITY);
-            let quota = Quota { algorithm: Algorithm::TokenBucket, limit, window_ms, burst };
-            let mut state = None;
-            take(&mut state, START_US, quota, burst);
-            let mut taken = 0u128;
-            for poll in 1..=POLLS {
-                let now_us = START_US + poll * step_us;
-                let remaining = look(&state, now_us, quota, 0).remaining;
-                assert!(remaining < burst, "{quota:?}, every {step_us} µs: full");
-                if remaining > 0 {
-                    take(&mut state, now_us, quota, remaining);
-                    taken += u128::from(remaining);
-                }
-                let given = u128::from(limit) * u128::from(poll * step_us) / u128::from(quota.window_us());
-                assert_eq!(taken, given, "{quota:?}, poll {poll}, every {step_us} µs");
+    let polled = |limit: u64, window_ms: u64, steps_us: [u64; 4]| {
+        // As large as it may be, so that it is never full again.
+        let fills = u128::from(limit) * u128::from(MAX_WINDOW_MS) / u128::from(window_ms);
+        let burst = u64::try_from(fills).unwrap().min(MAX_QUANTITY);
+        let quota = Quota { algorithm: Algorithm::TokenBucket, limit, window_ms, burst };
+        let mut state = None;
+        take(&mut state, START_US, quota, burst);
+        let (mut now_us, mut taken) = (START_US, 0u128);
+        for poll in 0..POLLS {
+            now_us += steps_us[usize::try_from(poll * 4 / POLLS).unwrap()];
+            let remaining = look(&state, now_us, quota, 0).remaining;
+            assert!(remaining < burst, "{quota:?}, poll {poll}: full");
+            if remaining > 0 {
+                take(&mut state, now_us, quota, remaining);
+                taken += u128::from(remaining);
             }
+            let given = u128::from(limit) * u128::from(now_us - START_US) / u128::from(quota.window_us());
+            assert_eq!(taken, given, "{quota:?}, poll {poll}");
         }
-    }
+        assert!(taken > 100, "{quota:?}: {taken}");
+    };
+    std::thread::scope(|scope| {
+        // From many polls a unit to many units a poll.
+        scope.spawn(|| polled(3, 7000, [1, 1_170_001, 997, 77_777_777]));
+        scope.spawn(|| polled(1, 30 * DAY_MS, [1_000, 1_000_003, 800_000_007, 300_000_007]));
+        scope.spawn(|| polled(1_000_000_000, 1000, [1, 997, 31_337, 13]));
+    });
 }

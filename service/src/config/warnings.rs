@@ -57,7 +57,6 @@ impl fmt::Display for Bytes {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::config::Config;
 
     fn warnings(policies: &str) -> Vec<String> {

@@ -229,6 +229,24 @@ fn searches_of_a_log_take_logarithmic_time() {
     println!("{most} commands at most for a search of {events} events");
 }
 
+/// The longer a log lives, the longer its cumulated costs: this one has seen a million admissions a second for 12 days.
+#[test]
+fn an_event_takes_16_bytes_at_most() {
+    let mut redis = Counted::start();
+    for before in [0, 1 << 40] {
+        let mut state = log_of((0..10_000).map(|event| START_US + event));
+        if let State::SlidingWindowLog(log) = &mut state {
+            log.base += before;
+            log.events.iter_mut().for_each(|event| event.cumulated += before);
+        }
+        redis.put(Some(&state));
+        let mut command = redis::cmd("MEMORY");
+        let bytes: u64 = command.arg("USAGE").arg(KEY).arg("SAMPLES").arg(0).query(&mut redis.connection).unwrap();
+        println!("{} bytes for 10 000 events after {before} units", bytes);
+        assert!(bytes <= 160_000, "{bytes}");
+    }
+}
+
 #[test]
 fn a_cost_of_many_units_is_one_event() {
     let mut redis = Counted::start();
@@ -252,7 +270,7 @@ fn a_large_log_that_expires_at_once_is_trimmed_in_bounded_parts() {
     let now_us = START_US + WINDOW_US;
     redis::cmd("SLOWLOG").arg("RESET").exec(&mut redis.connection).unwrap();
     redis::cmd("CONFIG").arg(&["SET", "slowlog-log-slower-than", "0"]).exec(&mut redis.connection).unwrap();
-    let mut slowest_us = 0;
+    let mut times_us = vec![];
     let mut elements = redis.elements();
     for step in 0..200u64 {
         let expected = algorithm::decide(now_us, &[log(EVENTS, step % 3)], &mut [&mut state]);
@@ -263,9 +281,11 @@ fn a_large_log_that_expires_at_once_is_trimmed_in_bounded_parts() {
         assert!(left <= elements && elements - left <= 500, "step {step}: {left} after {elements}");
         assert!(step % 3 == 0 || elements - left >= 2, "a backlog shrinks: {left} after {elements}");
         elements = left;
-        slowest_us = slowest_us.max(slowest(&mut redis.connection));
+        times_us.push(slowest(&mut redis.connection));
     }
-    println!("a decision on a log of which a million events have left: {slowest_us} µs at most");
+    times_us.sort_unstable();
+    let (median, most) = (times_us[times_us.len() / 2], times_us[times_us.len() - 1]);
+    println!("a decision on a log of which a million events have left: {median} µs, {most} at most");
     let stored: Vec<Vec<u8>> = redis::cmd("LRANGE").arg(KEY).arg(0).arg(-1).query(&mut redis.connection).unwrap();
     assert!(stored == fake_clock::encode(state.as_ref()), "Redis and Rust hold the same");
 
