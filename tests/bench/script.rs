@@ -76,7 +76,9 @@ async fn row(redis: &Redis, algorithm: &str, verdict: &str, limit: u64, window: 
     let reply = service.check(policy, "org_9921", cost).await.json();
     assert_eq!(reply["allowed"], verdict != "refused", "{reply}");
     let () = redis.command(&["CONFIG", "SET", "slowlog-log-slower-than", "-1"]).await;
-    let log: Vec<(u64, u64, u64, Vec<Vec<u8>>, String, String)> = redis.command(&["SLOWLOG", "GET", "-1"]).await;
+    /// Number, time, microseconds, words, client's address and name.
+    type Entry = (u64, u64, u64, Vec<Vec<u8>>, String, String);
+    let log: Vec<Entry> = redis.command(&["SLOWLOG", "GET", "-1"]).await;
     let mut calls = log.into_iter().map(|entry| entry.3).filter(|words| words[0].eq_ignore_ascii_case(b"evalsha"));
     Row { name, call: calls.next().expect("the call of a check"), micros: Vec::new(), commands: 0.0 }
 }

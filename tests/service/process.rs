@@ -46,7 +46,7 @@ fn a_good_policy_file_is_ok() {
 fn a_log_that_could_grow_large_is_a_warning() {
     let policies = "[{name: audit, algorithm: sliding_window_log, limit: 2000000, window: 1d}, \
                      {name: small, algorithm: sliding_window_log, limit: 100000, window: 1d}]";
-    let text = format!("listen: 127.0.0.1:0\nadmin: {{ listen: 127.0.0.1:0 }}\nstore: {{ memory: {{}} }}\n");
+    let text = "listen: 127.0.0.1:0\nadmin: { listen: 127.0.0.1:0 }\nstore: { memory: {} }\n";
     let file = temporary("large_log.yaml", &format!("{text}policies: {policies}\n"));
     let output = run(&["check-config"], &file);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
