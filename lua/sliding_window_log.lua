@@ -61,9 +61,9 @@ local function sliding_window_log()
       local used = 0
       limit.at, limit.offset, limit.total = limit.now, 0, 0
       limit.live = false -- whether any event is live; only then the fields set with it below are
-      local head = read('LRANGE', key, 0, 1)
+      local head = read('LRANGE', key, 0, 2)
       limit.exists = not head or #head > 0
-      local newest = head and #head == 2 and redis.call('LINDEX', key, -1)
+      local newest = head and #head > 1 and redis.call('LINDEX', key, -1)
       if newest and #head[1] == 14 and is_event(head[2]) and is_event(newest) then
         local offset, base = struct.unpack('>I7I7', head[1])
         local last, total = unpack_event(newest)
@@ -75,8 +75,13 @@ local function sliding_window_log()
           local first, before = 1, base -- the oldest live event, and the cumulated cost before it
           local time, cumulated = unpack_event(head[2])
           if time <= left then
+            -- The next one is at hand: mostly one has left since the last charge. There is one, the newest is live.
+            first, before = 2, cumulated
+            time, cumulated = unpack_event(head[3])
+          end
+          if time <= left then
             first, time, cumulated, before = search(
-              limit, 1, cumulated, function(probe_time) return probe_time > left end)
+              limit, 2, cumulated, function(probe_time) return probe_time > left end)
           end
           -- What a charge trims, and the cumulated cost before what it leaves.
           limit.trimmed, limit.base = first - 1, before

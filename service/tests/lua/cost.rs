@@ -176,8 +176,8 @@ fn an_admission_to_a_log_and_a_refusal_cost_the_same_however_long_it_is() {
         assert_eq!(refused, 500 * 2, "{events} events");
         averages.push(admitted);
     }
-    assert_eq!(averages[0], averages[1]);
-    assert!(averages[0] <= 500 * 8, "{} commands for 500 admissions", averages[0]);
+    // LRANGE, LINDEX, LTRIM, LSET and RPUSH, while one event leaves with each that comes.
+    assert_eq!(averages, [500 * 5, 500 * 5]);
 }
 
 /// Whatever a burst leaves behind is paid for by those who come: each charge trims many times what it adds.
