@@ -239,6 +239,6 @@ async fn a_hundred_kills_leave_no_state_that_lives_for_ever() {
     stop.store(true, Ordering::Relaxed);
     service.kill();
     let answers: u64 = load.join_all().await.into_iter().sum();
-    assert!(answers > 1000, "{answers}");
+    assert!(answers > 100, "{answers}");
     assert_all_expire(&redis).await;
 }
