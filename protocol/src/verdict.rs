@@ -5,8 +5,8 @@
 
 use std::fmt;
 
-use crate::MAX_QUANTITY;
 use crate::check::{CheckReply, CheckRequest, LimitReply, Mode};
+use crate::{MAX_QUANTITY, MAX_WINDOW_MS};
 
 /// A decision that holds together.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -141,7 +141,7 @@ impl LimitState {
             return Err(Malformed("limits[].unit: not a unit"));
         }
         let largest = [limit, remaining, reply.reset_ms, reply.retry_after_ms.unwrap_or(0)].into_iter().max();
-        if limit == 0 || largest > Some(MAX_QUANTITY) {
+        if limit == 0 || largest > Some(MAX_QUANTITY) || !(1..=MAX_WINDOW_MS).contains(&reply.window_ms) {
             return Err(Malformed("limits[]: number out of range"));
         }
         Ok(Some(Self {
@@ -203,6 +203,8 @@ mod tests {
             ("\"limit\":100", "\"limit\":null"),
             ("\"limit\":100", "\"limit\":0"),
             ("\"limit\":100", "\"limit\":1000000000000000"),
+            ("\"window_ms\":60000", "\"window_ms\":0"),
+            ("\"window_ms\":60000", "\"window_ms\":18446744073709551615"),
             ("\"remaining\":0", "\"remaining\":null"),
             ("\"reset_ms\":830", "\"reset_ms\":18446744073709551615"),
             ("\"unit\":\"requests\"", "\"unit\":\"a\\r\\nset-cookie: b\""),
