@@ -75,6 +75,35 @@ fn no_figure_is_left_to_be_filled_in() {
     }
 }
 
+/// A comment like `// A04` in a test leads somewhere.
+#[test]
+fn cases_that_tests_cite_are_in_the_catalogue() {
+    let catalogue = std::fs::read_to_string(workspace().join("tests/FIELD-CASES.md")).expect("the catalogue");
+    let listed = |case: &str| catalogue.contains(&format!("| {case} |"));
+    let mut cited = 0;
+    let mut folders: Vec<_> = ["filter", "protocol", "service", "tests"].map(|folder| workspace().join(folder)).into();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = std::fs::read_to_string(&path).expect("a source file");
+                for comment in text.lines().filter_map(|line| line.trim().strip_prefix("//")) {
+                    for word in comment.split(|c: char| !c.is_ascii_alphanumeric()) {
+                        let (family, number) = word.split_at(word.len().min(1));
+                        let is_case =
+                            ["A", "B", "C", "D"].contains(&family) && number.len() == 2 && number.parse::<u8>().is_ok();
+                        assert!(!is_case || listed(word), "{}: {word}", path.display());
+                        cited += usize::from(is_case);
+                    }
+                }
+            }
+        }
+    }
+    assert!(cited > 20, "{cited}");
+}
+
 #[test]
 fn every_yaml_block_says_what_it_is() {
     let known = titled("weir.yaml").len() + titled("plug-in configuration").len();
