@@ -140,7 +140,7 @@ async fn run() {
         admin: ENVOY_ADMIN,
         concurrency: 2,
         plugin: Some(plugin()),
-        edit: None,
+        ..EnvoyOptions::default()
     })
     .await;
     let store = redis.as_ref().map_or_else(|| "the service's memory".to_owned(), Redis::url);

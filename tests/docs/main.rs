@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use harness::{Envoy, EnvoyOptions, Redis, Service, Store, free_port, workspace};
+use harness::{Envoy, EnvoyOptions, Redis, Service, Store, workspace};
 use serde_json::Value;
 
 /// A fenced block: where it stands, the word after the fence, the text.
@@ -129,15 +129,7 @@ fn policy_files_are_accepted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn plug_in_configurations_are_accepted() {
     for block in titled("plug-in configuration") {
-        let options = EnvoyOptions {
-            service: free_port(),
-            upstream: free_port(),
-            listener: 0,
-            admin: 0,
-            concurrency: 1,
-            plugin: Some(yaml(&block)),
-            edit: None,
-        };
+        let options = EnvoyOptions { plugin: Some(yaml(&block)), ..EnvoyOptions::default() };
         if let Err(log) = Envoy::try_start(options).await {
             panic!("{}: {log}", block.place);
         }

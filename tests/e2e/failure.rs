@@ -30,11 +30,9 @@ async fn broken(service: u16, timeout: Duration, edit: Option<harness::Edit>) ->
     let envoy = Envoy::start(EnvoyOptions {
         service,
         upstream: upstream.port(),
-        listener: 0,
-        admin: 0,
-        concurrency: 1,
         plugin: Some(both_modes(timeout)),
         edit,
+        ..EnvoyOptions::default()
     })
     .await;
     Broken { envoy, upstream }

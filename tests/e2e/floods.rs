@@ -67,11 +67,9 @@ async fn a_thousand_streams_fail_at_once() {
             let envoy = Envoy::start(EnvoyOptions {
                 service: service.port(),
                 upstream: upstream.port(),
-                listener: 0,
-                admin: 0,
-                concurrency: 1,
                 plugin: Some(plugin),
                 edit: Some(both),
+                ..EnvoyOptions::default()
             })
             .await;
             let connection = H2::connect(&envoy.address()).await;

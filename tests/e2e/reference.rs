@@ -21,11 +21,8 @@ async fn reference() -> Reference {
     let envoy = Envoy::start(EnvoyOptions {
         service: service.check_port(),
         upstream: upstream.port(),
-        listener: 0,
-        admin: 0,
         concurrency: 2,
-        plugin: None,
-        edit: None,
+        ..EnvoyOptions::default()
     })
     .await;
     Reference { envoy, _upstream: upstream, _service: service, _redis: redis }
