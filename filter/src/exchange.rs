@@ -286,7 +286,14 @@ fn judge(request: &CheckRequest, answer: Answer) -> Result<Verdict, Failure> {
                 .map_err(|error| transient(format!("the answer contradicts itself: {error}")))
         }
         Answer::Answered { status, body } => {
-            let detail = serde_json::from_slice::<Problem>(&body).map(|problem| problem.detail).unwrap_or_default();
+            let problem = serde_json::from_slice::<Problem>(&body).ok();
+            let detail = match (&problem, status) {
+                (Some(problem), _) => problem.detail.as_str(),
+                // Envoy's own answers for a callout that came to nothing are no problem documents.
+                (None, 503) => "no connection to the service, or it broke",
+                (None, 504) => "no answer within the timeout",
+                (None, _) => "",
+            };
             let reason =
                 if detail.is_empty() { format!("status {status}") } else { format!("status {status}: {detail}") };
             Err(Failure { misconfigured: matches!(status, 400 | 401 | 404), reason: printable(&reason) })

@@ -124,6 +124,20 @@ impl Store {
 // === impl StoreError ===
 
 impl StoreError {
+    /// What [`Self::kind`] can be.
+    pub const KINDS: [&str; 10] = [
+        "timeout",
+        "disconnected",
+        "connection",
+        "loading",
+        "read_only",
+        "busy",
+        "out_of_memory",
+        "access",
+        "script",
+        "reply",
+    ];
+
     /// A word of a closed set, for metrics.
     pub fn kind(&self) -> &'static str {
         match self {
