@@ -98,11 +98,11 @@ impl Calendar {
         // Two to spare on the left and one on the right: a day that a zone has skipped altogether is no window
         // (Pacific/Apia, 2011-12-30), and when clocks are put back across midnight the date is yesterday's again,
         // after today's window has begun (America/St_Johns until 2011).
-        let mut starts = (-2..=3).map(|number| self.start_us(first.saturating_add(self.unit.times(number))));
+        let starts = (-2..=3).map(|number| self.start_us(first.saturating_add(self.unit.times(number))));
         let mut edges = [0; 4];
         let mut last = None;
         // Shifts until the third is above now, and takes one more.
-        while let Some(start) = starts.next() {
+        for start in starts {
             if last == Some(start) {
                 continue;
             }
