@@ -27,13 +27,6 @@
 local ARGUMENTS = 6
 
 -- Redis runs this text anew with every call: an algorithm's functions are made when a limit needs them.
-local constructors = {
-  fw = fixed_window,
-  cw = calendar_window,
-  sl = sliding_window_log,
-  sc = sliding_window_counter,
-  tb = token_bucket,
-}
 local algorithms = {}
 
 local now = now_us()
@@ -42,11 +35,26 @@ local allowed = true
 for i = 1, #KEYS do
   local first = (i - 1) * ARGUMENTS
   local name = ARGV[first + 1]
-  algorithms[name] = algorithms[name] or constructors[name](#KEYS * ARGUMENTS)
+  local algorithm = algorithms[name]
+  if not algorithm then
+    -- Not a table from name to function: it would be made anew with every call as well.
+    if name == 'fw' then
+      algorithm = fixed_window()
+    elseif name == 'tb' then
+      algorithm = token_bucket()
+    elseif name == 'sc' then
+      algorithm = sliding_window_counter()
+    elseif name == 'sl' then
+      algorithm = sliding_window_log()
+    elseif name == 'cw' then
+      algorithm = calendar_window(#KEYS * ARGUMENTS)
+    end
+    algorithms[name] = algorithm
+  end
   local limit = {
     key = KEYS[i],
     now = now,
-    algorithm = algorithms[name],
+    algorithm = algorithm,
     limit = tonumber(ARGV[first + 2]),
     window = tonumber(ARGV[first + 3]) * 1000, -- µs from here on
     burst = tonumber(ARGV[first + 4]),
@@ -55,7 +63,7 @@ for i = 1, #KEYS do
     stepped = false,
   }
   -- Sets `at` (effective time), `remaining` and `stepped` besides the algorithm's own fields.
-  limit.algorithm.read(limit)
+  algorithm.read(limit)
   limit.admits = limit.cost <= limit.remaining
   if not (limit.admits or limit.shadow) then
     allowed = false

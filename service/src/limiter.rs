@@ -27,6 +27,7 @@ pub struct Limiter {
     store: Store,
     metrics: Arc<Metrics>,
     failures: Mutex<Throttle>,
+    clocks: Mutex<Throttle>,
 }
 
 // === impl Limiter ===
@@ -34,7 +35,13 @@ pub struct Limiter {
 impl Limiter {
     /// One that decides by these policies.
     pub fn new(policies: Policies, store: Store, metrics: Arc<Metrics>) -> Self {
-        Self { policies: ArcSwap::from_pointee(policies), store, metrics, failures: Mutex::default() }
+        Self {
+            policies: ArcSwap::from_pointee(policies),
+            store,
+            metrics,
+            failures: Mutex::default(),
+            clocks: Mutex::default(),
+        }
     }
 
     /// Decides by other policies from now on. Checks that are under way end with those they began with.
@@ -102,9 +109,10 @@ impl Limiter {
         }
         let start = Instant::now();
         let mut result = self.store.check(&charges, start).await;
-        if let Err(StoreError::OutsideWindows { now_us }) = result {
+        if let Err(StoreError::OutsideWindows { now_us: store_us }) = result {
+            self.tell_clocks(now_us, store_us);
             // Nothing was written: this is no second charge.
-            result = self.store.check(&self::charges(now_us, limits), start).await;
+            result = self.store.check(&self::charges(store_us, limits), start).await;
         }
         self.metrics.store_call(start.elapsed(), result.as_ref().err().map(StoreError::kind));
         if let Err(error) = &result {
@@ -115,6 +123,14 @@ impl Limiter {
             }
         }
         result
+    }
+
+    fn tell_clocks(&self, now_us: u64, store_us: u64) {
+        let mut throttle = self.clocks.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(suppressed) = throttle.admit() {
+            let message = "the clocks of this machine and of the store lie a calendar window apart";
+            tracing::warn!(now_us, store_us, suppressed, "{message}: checks are asked twice");
+        }
     }
 }
 
