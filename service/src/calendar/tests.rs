@@ -91,6 +91,16 @@ fn a_day_without_midnight_starts_with_its_first_instant() {
 }
 
 #[test]
+fn a_gap_may_start_before_midnight() {
+    // 23:30 is 00:30: no zone since 1970, but nothing forbids it.
+    let zone = TimeZone::posix("AAA0BBB-1,M3.4.0/23:30,M10.5.0/2").unwrap();
+    let days = Calendar { unit: Unit::Day, zone };
+    let (start, end) = (us("2026-03-23T00:30:00+01"), us("2026-03-24T00:00:00+01"));
+    assert_eq!(days.edges(start).0[1..3], [start, end]);
+    assert_eq!(days.edges(start - 1).0[1..3], [us("2026-03-22T00:00:00+00"), start]);
+}
+
+#[test]
 fn a_day_with_two_midnights_starts_with_the_first() {
     // 00:01 is 23:01 again, of the day before: the day that has begun goes on.
     let (start, end) = ("2010-11-07T00:00:00-02:30", "2010-11-08T00:00:00-03:30");
