@@ -27,6 +27,8 @@ pub struct LimitState {
     pub limit: u64,
     /// Length of the window in milliseconds.
     pub window_ms: u64,
+    /// Whether the window is that of a calendar, so that the next one may have another length.
+    pub calendar: bool,
     /// What is counted.
     pub unit: String,
     /// The largest cost that fits now.
@@ -149,6 +151,7 @@ impl LimitState {
             allowed: reply.allowed,
             limit,
             window_ms: reply.window_ms,
+            calendar: reply.calendar.is_some(),
             unit: reply.unit,
             remaining,
             reset_ms: reply.reset_ms,

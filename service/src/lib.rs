@@ -24,6 +24,7 @@ use store::{Store, StoreError};
 pub mod admin;
 pub mod algorithm;
 pub mod auth;
+pub mod calendar;
 pub mod config;
 pub mod error;
 pub mod http;

@@ -6,6 +6,8 @@ mod support;
 mod api;
 // What limits mean, on both stores: all or nothing, overrides, shadow, exactness.
 mod limits;
+// Quotas by day, week and month.
+mod calendar;
 // Redis away, killed, paused, flushed.
 mod store;
 // Starting and ending: configuration, sockets, readiness, draining, logs.

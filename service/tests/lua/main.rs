@@ -3,6 +3,7 @@
 //! - `exact`      products above 2^53 divided in Lua
 //! - `vectors`    the language-neutral cases of `lua/vectors/`, on Redis and on the Rust algorithms
 //! - `histories`  random histories: Redis and the Rust algorithms give equal replies and leave equal states
+//! - `calendar`   windows of a calendar: histories, edges, clocks that differ
 //! - `shipped`    the script as it ships, on Redis' own clock: counts, expiry, foreign values, memory
 //!
 //! `server` starts the Redis, `fake_clock` puts a clock under the script that tests set.
@@ -10,6 +11,7 @@
 // Helpers outside of #[test] functions may stop at the first surprise as well.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod calendar;
 mod exact;
 mod fake_clock;
 mod histories;
