@@ -23,7 +23,7 @@ setup: ## Install what building and testing need (once; quick when done)
 	@echo "setup: everything is there"
 
 .PHONY: demo
-demo: ## Show Weir at work: real Envoy, real Redis, real requests; about 20 seconds
+demo: ## Show Weir at work: real Envoy, real Redis, real requests; seconds, after a first build of minutes
 	@$(SETUP) rust wasm envoy
 	@$(SETUP) redis || echo "demo: going on without Redis, on the service's own memory"
 	@$(MAKE) build-all

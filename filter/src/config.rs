@@ -23,6 +23,8 @@ const MAX_TIMEOUT_MS: u64 = 60_000;
 pub struct Config {
     /// Where checks go.
     pub service: Service,
+    /// What happens to a request that no rule could be found for, since the host does not show it; rules have their own.
+    pub failure_mode: FailureMode,
     /// Which fields clients see.
     pub styles: Vec<Style>,
     /// What happens to fields of those names that the upstream sends.
@@ -180,7 +182,7 @@ fn config(value: &Value, mistakes: &mut Mistakes) -> Option<Config> {
         .required("rules", "a list of rules", mistakes)
         .and_then(|(path, value)| rules(&path, value, failure_mode, mistakes));
     fields.finish(mistakes);
-    Some(Config { service: service?, styles, upstream_headers, preflights, rules: rules? })
+    Some(Config { service: service?, failure_mode, styles, upstream_headers, preflights, rules: rules? })
 }
 
 fn service(path: &str, value: &Value, mistakes: &mut Mistakes) -> Option<Service> {

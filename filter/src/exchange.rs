@@ -15,8 +15,8 @@ use crate::stats::Outcome;
 
 /// Answers of the service above this size are refused unread: the memory of a wasm module never shrinks.
 pub const MAX_ANSWER_BYTES: usize = 1 << 20;
-/// How much of a problem's detail goes into a log line.
-const MAX_DETAIL_CHARS: usize = 300;
+/// How much of the reason of a failure goes into a log line.
+const MAX_REASON_CHARS: usize = 300;
 
 /// One request.
 #[derive(Debug, Default)]
@@ -132,6 +132,14 @@ impl Exchange {
         transition
     }
 
+    /// The host does not show the request's headers, so no rule can be found: a failure like any other.
+    pub fn on_unreadable(&mut self, config: &Config) -> Transition {
+        let mut transition = Transition::to(Step::Continue, None);
+        let reason = "the host does not show the headers of the request".to_owned();
+        self.fail(&mut transition, config.failure_mode, Failure { misconfigured: false, reason });
+        transition
+    }
+
     /// The service was asked, and this came of it.
     pub fn on_answer(&mut self, config: &Config, answer: Answer) -> Transition {
         let (index, request) = match std::mem::take(&mut self.state) {
@@ -158,22 +166,26 @@ impl Exchange {
                 }
             }
             Err(failure) => {
-                if failure.misconfigured {
-                    transition.outcomes.push(Outcome::Misconfigured);
-                }
-                let mode = config.rules.get(index).map_or(FailureMode::Open, |rule| rule.failure_mode);
-                match mode {
-                    FailureMode::Open => transition.outcomes.push(Outcome::FailedOpen),
-                    FailureMode::Closed => {
-                        transition.outcomes.push(Outcome::FailedClosed);
-                        transition.step = Step::Reply(LocalReply::unavailable());
-                        self.state = State::Replied;
-                    }
-                }
-                transition.failure = Some(failure);
+                let mode = config.rules.get(index).map_or(config.failure_mode, |rule| rule.failure_mode);
+                self.fail(&mut transition, mode, failure);
             }
         }
         transition
+    }
+
+    fn fail(&mut self, transition: &mut Transition, mode: FailureMode, failure: Failure) {
+        if failure.misconfigured {
+            transition.outcomes.push(Outcome::Misconfigured);
+        }
+        match mode {
+            FailureMode::Open => transition.outcomes.push(Outcome::FailedOpen),
+            FailureMode::Closed => {
+                transition.outcomes.push(Outcome::FailedClosed);
+                transition.step = Step::Reply(LocalReply::unavailable());
+                self.state = State::Replied;
+            }
+        }
+        transition.failure = Some(failure);
     }
 
     /// Whether the service was asked and has not answered.
@@ -258,7 +270,7 @@ fn decimal(value: &[u8]) -> Option<u64> {
 }
 
 fn judge(request: &CheckRequest, answer: Answer) -> Result<Verdict, Failure> {
-    let transient = |reason: String| Failure { misconfigured: false, reason };
+    let transient = |reason: String| Failure { misconfigured: false, reason: printable(&reason) };
     match answer {
         Answer::NotSent => Err(transient(
             "the check could not be sent (unknown cluster, no healthy endpoint, or an open circuit breaker)".to_owned(),
@@ -274,13 +286,24 @@ fn judge(request: &CheckRequest, answer: Answer) -> Result<Verdict, Failure> {
                 .map_err(|error| transient(format!("the answer contradicts itself: {error}")))
         }
         Answer::Answered { status, body } => {
-            let detail = serde_json::from_slice::<Problem>(&body).map(|problem| problem.detail).unwrap_or_default();
-            let detail: String = detail.chars().filter(|c| !c.is_control()).take(MAX_DETAIL_CHARS).collect();
+            let problem = serde_json::from_slice::<Problem>(&body).ok();
+            let detail = match (&problem, status) {
+                (Some(problem), _) => problem.detail.as_str(),
+                // Envoy's own answers for a callout that came to nothing are no problem documents.
+                (None, 503) => "no connection to the service, or it broke",
+                (None, 504) => "no answer within the timeout",
+                (None, _) => "",
+            };
             let reason =
                 if detail.is_empty() { format!("status {status}") } else { format!("status {status}: {detail}") };
-            Err(Failure { misconfigured: matches!(status, 400 | 401 | 404), reason })
+            Err(Failure { misconfigured: matches!(status, 400 | 401 | 404), reason: printable(&reason) })
         }
     }
+}
+
+/// What a service sent must not forge lines of a log, nor fill it.
+fn printable(reason: &str) -> String {
+    reason.chars().filter(|c| !c.is_control()).take(MAX_REASON_CHARS).collect()
 }
 
 // === impl Transition ===

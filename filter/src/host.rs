@@ -23,7 +23,7 @@ use proxy_wasm::types::{Action, ContextType, LogLevel};
 mod abi;
 
 use self::abi::{Level, Map};
-use crate::config::{Config, FailureMode};
+use crate::config::Config;
 use crate::exchange::{Answer, Edit, Exchange, Failure, MAX_ANSWER_BYTES, Step, Transition};
 use crate::reply::LocalReply;
 use crate::request::Request;
@@ -94,9 +94,9 @@ impl Context for Root {
 }
 
 impl RootContext for Root {
-    fn on_configure(&mut self, _size: usize) -> bool {
-        let json = self.get_plugin_configuration().unwrap_or_default();
-        let config = match Config::parse(&json) {
+    fn on_configure(&mut self, size: usize) -> bool {
+        let configuration = if size == 0 { Ok(Vec::new()) } else { abi::plugin_configuration(size) };
+        let config = match Config::parse(&configuration.unwrap_or_default()) {
             Ok(config) => config,
             Err(mistakes) => {
                 abi::log(Level::Error, &format!("weir: configuration refused: {mistakes}"));
@@ -187,7 +187,9 @@ impl Context for Stream {
 
 impl HttpContext for Stream {
     fn on_http_request_headers(&mut self, _headers: usize, _end_of_stream: bool) -> Action {
-        let headers = abi::header_pairs(Map::Request).unwrap_or_default();
+        let Ok(headers) = abi::header_pairs(Map::Request) else {
+            return self.advance(|exchange, config| exchange.on_unreadable(config));
+        };
         let address = || abi::property(&["source", "address"]).ok();
         let request = Request::new(&headers, &address);
         self.advance(|exchange, config| exchange.on_request(config, &request))
@@ -216,7 +218,11 @@ impl HttpContext for Stream {
 impl Stream {
     /// Performs a step in this stream's own callback.
     fn advance(&self, event: impl FnOnce(&mut Exchange, &Config) -> Transition) -> Action {
-        let Some((active, transition)) = step(&self.shared, self.id, event) else { return Action::Continue };
+        let Some((active, transition)) = step(&self.shared, self.id, event) else {
+            // No configuration is in force. Hosts send no traffic then; should one, nothing may pass unlimited.
+            send(&LocalReply::unavailable());
+            return Action::Pause;
+        };
         tell(&self.shared, &active, &transition);
         match transition.step {
             Step::Continue => Action::Continue,
@@ -324,6 +330,12 @@ fn answer(shared: &RefCell<Shared>, id: u32, answer: Answer) {
 
 /// Counts, marks the stream for the access log, and warns. The stream's context is effective.
 fn tell(shared: &RefCell<Shared>, active: &Active, transition: &Transition) {
+    if let Some(outcome) = transition.outcomes.last().filter(|outcome| **outcome != Outcome::Allowed) {
+        let _ = abi::set_property(OUTCOME_PROPERTY, outcome.as_str());
+    }
+    if let Some(failure) = &transition.failure {
+        warn(shared, active, transition, failure);
+    }
     let Some(rule) = transition.rule else { return };
     if let Some(counters) = active.counters.get(rule) {
         for outcome in &transition.outcomes {
@@ -332,29 +344,24 @@ fn tell(shared: &RefCell<Shared>, active: &Active, transition: &Transition) {
             }
         }
     }
-    if let Some(outcome) = transition.outcomes.last().filter(|outcome| **outcome != Outcome::Allowed) {
-        let _ = abi::set_property(OUTCOME_PROPERTY, outcome.as_str());
-    }
-    if let Some(failure) = &transition.failure {
-        warn(shared, active, rule, failure);
-    }
 }
 
-fn warn(shared: &RefCell<Shared>, active: &Active, rule: usize, failure: &Failure) {
+fn warn(shared: &RefCell<Shared>, active: &Active, transition: &Transition, failure: &Failure) {
     let admitted = {
         let mut shared = shared.borrow_mut();
         let throttle = if failure.misconfigured { &mut shared.misconfigurations } else { &mut shared.failures };
         throttle.admit(abi::now_ns() / 1_000_000_000)
     };
-    let (Some(left_out), Some(rule)) = (admitted, active.config.rules.get(rule)) else { return };
-    let consequence = match rule.failure_mode {
-        FailureMode::Open => "the request passes unlimited (failure_mode open)",
-        FailureMode::Closed => "the request is answered 503 (failure_mode closed)",
+    let Some(left_out) = admitted else { return };
+    let rule = transition.rule.and_then(|rule| active.config.rules.get(rule)).map_or("none", |rule| &rule.name);
+    let consequence = match transition.step {
+        Step::Reply(_) => "the request is answered 503 (failure_mode closed)",
+        Step::Continue | Step::Ask(_) => "the request passes unlimited (failure_mode open)",
     };
     let level = if failure.misconfigured { Level::Error } else { Level::Warn };
     let mut line = format!(
-        "weir: rule {}: check through cluster {} failed: {}; {consequence}",
-        rule.name, active.config.service.cluster, failure.reason
+        "weir: rule {rule}: check through cluster {} failed: {}; {consequence}",
+        active.config.service.cluster, failure.reason
     );
     if left_out > 0 {
         line.push_str(&format!("; {left_out} like this since the last line"));
@@ -364,7 +371,12 @@ fn warn(shared: &RefCell<Shared>, active: &Active, rule: usize, failure: &Failur
 
 fn send(reply: &LocalReply) {
     let headers: Vec<(&str, &str)> = reply.headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    let _ = abi::send_local_response(reply.status, &headers, &reply.body);
+    // A host that does not like the reply still owes the client one.
+    if abi::send_local_response(reply.status, &headers, &reply.body).is_err()
+        && abi::send_local_response(reply.status, &[], &[]).is_err()
+    {
+        abi::log(Level::Error, &format!("weir: the host refused to send a local reply with status {}", reply.status));
+    }
 }
 
 // === callouts ===

@@ -20,15 +20,16 @@ impl LocalReply {
     pub fn refused(verdict: &Verdict, styles: &[Style]) -> Self {
         let names: Vec<String> = verdict.refusing().map(|limit| limit.policy.clone()).collect();
         let wait = retry_after(verdict);
-        let advice = match wait {
-            Some(seconds) => format!("retry in {seconds} s"),
-            None => "the cost of this request is above the capacity, so retrying will not help".to_owned(),
+        let (have, has) = (names.join(", "), if names.len() == 1 { "has" } else { "have" });
+        let detail = match wait {
+            Some(seconds) => format!("{have} {has} no quota left for this request: retry in {seconds} s"),
+            None => format!("the cost of this request is above the capacity of {have}: retrying does not help"),
         };
         let problem = Problem {
             kind: QUOTA_EXCEEDED.to_owned(),
             title: "Quota exceeded".to_owned(),
             status: 429,
-            detail: format!("the quota of {} is used up: {advice}", names.join(", ")),
+            detail,
             violated_policies: names,
         };
         let mut reply = Self::problem(&problem);

@@ -51,8 +51,11 @@ pub struct LimitReply {
     /// Capacity of the bucket; present for `token_bucket` only, null if unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "present")]
     pub burst: Option<Option<u64>>,
-    /// Length of the window in milliseconds.
+    /// Length of the window in milliseconds; of a calendar's window, that of the current one.
     pub window_ms: u64,
+    /// `day`, `week` or `month` where the window is that of a calendar, so that its length changes; absent otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calendar: Option<String>,
     /// What is counted: `requests` or the policy's own word.
     pub unit: String,
     /// The largest cost that fits now; null if unlimited.
@@ -106,6 +109,20 @@ mod tests {
     fn a_missing_cost_is_one() {
         let request: CheckRequest = serde_json::from_str(r#"{"limits":[{"policy":"p","key":"k"}]}"#).unwrap();
         assert_eq!(request.limits[0].cost, 1);
+    }
+
+    #[test]
+    fn calendar_is_absent_or_a_word() {
+        let text = |calendar: &str| {
+            format!(
+                r#"{{"policy":"p","allowed":true,"limit":1,"window_ms":1,{calendar}"unit":"u","remaining":1,"reset_ms":0,"retry_after_ms":0}}"#
+            )
+        };
+        for (calendar, value) in [("", None), (r#""calendar":"month","#, Some("month"))] {
+            let reply: LimitReply = serde_json::from_str(&text(calendar)).unwrap();
+            assert_eq!(reply.calendar.as_deref(), value);
+            assert_eq!(serde_json::to_string(&reply).unwrap(), text(calendar));
+        }
     }
 
     #[test]

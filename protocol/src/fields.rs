@@ -84,13 +84,14 @@ fn list(verdict: &Verdict, member: fn(&mut String, &LimitState)) -> String {
     value
 }
 
-/// `"per-key";q=100;w=60`, with `qu` unless the unit is requests, without `w` unless it is whole seconds.
+/// `"per-key";q=100;w=60`, with `qu` unless the unit is requests, without `w` unless it is whole seconds
+/// that hold for every window.
 fn policy_member(value: &mut String, limit: &LimitState) {
     let _ = write!(value, "\"{}\";q={}", limit.policy, limit.limit);
     if limit.unit != "requests" {
         let _ = write!(value, ";qu=\"{}\"", limit.unit);
     }
-    if limit.window_ms.is_multiple_of(1000) {
+    if limit.window_ms.is_multiple_of(1000) && !limit.calendar {
         let _ = write!(value, ";w={}", limit.window_ms / 1000);
     }
 }
@@ -114,6 +115,7 @@ mod tests {
             limit: Some(limit),
             burst: None,
             window_ms,
+            calendar: None,
             unit: "requests".to_owned(),
             remaining: Some(remaining),
             reset_ms,
@@ -152,6 +154,20 @@ mod tests {
             rendered(&verdict, Style::Ietf),
             "ratelimit-policy: \"per-key\";q=100;w=60, \"llm-tokens\";q=100000;qu=\"tokens\";w=60, \"fast\";q=5\n\
              ratelimit: \"per-key\";r=57;t=12, \"llm-tokens\";r=900;t=1, \"fast\";r=5;t=0"
+        );
+    }
+
+    #[test]
+    fn a_window_of_a_calendar_has_no_length_to_show() {
+        let mut month = limit("quota", 1000, 2_678_400_000, 999, 1_000_001);
+        month.calendar = Some("month".to_owned());
+        // A unit that this version does not know is no reason to show a wrong length.
+        let mut other = limit("other", 10, 7_000, 9, 7_000);
+        other.calendar = Some("quarter".to_owned());
+        assert_eq!(
+            rendered(&verdict(vec![month, other]), Style::Ietf),
+            "ratelimit-policy: \"quota\";q=1000, \"other\";q=10\n\
+             ratelimit: \"quota\";r=999;t=1001, \"other\";r=9;t=7"
         );
     }
 

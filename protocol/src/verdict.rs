@@ -5,8 +5,8 @@
 
 use std::fmt;
 
-use crate::MAX_QUANTITY;
 use crate::check::{CheckReply, CheckRequest, LimitReply, Mode};
+use crate::{MAX_QUANTITY, MAX_WINDOW_MS};
 
 /// A decision that holds together.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +27,8 @@ pub struct LimitState {
     pub limit: u64,
     /// Length of the window in milliseconds.
     pub window_ms: u64,
+    /// Whether the window is that of a calendar, so that the next one may have another length.
+    pub calendar: bool,
     /// What is counted.
     pub unit: String,
     /// The largest cost that fits now.
@@ -141,7 +143,7 @@ impl LimitState {
             return Err(Malformed("limits[].unit: not a unit"));
         }
         let largest = [limit, remaining, reply.reset_ms, reply.retry_after_ms.unwrap_or(0)].into_iter().max();
-        if limit == 0 || largest > Some(MAX_QUANTITY) {
+        if limit == 0 || largest > Some(MAX_QUANTITY) || !(1..=MAX_WINDOW_MS).contains(&reply.window_ms) {
             return Err(Malformed("limits[]: number out of range"));
         }
         Ok(Some(Self {
@@ -149,6 +151,7 @@ impl LimitState {
             allowed: reply.allowed,
             limit,
             window_ms: reply.window_ms,
+            calendar: reply.calendar.is_some(),
             unit: reply.unit,
             remaining,
             reset_ms: reply.reset_ms,
@@ -203,6 +206,8 @@ mod tests {
             ("\"limit\":100", "\"limit\":null"),
             ("\"limit\":100", "\"limit\":0"),
             ("\"limit\":100", "\"limit\":1000000000000000"),
+            ("\"window_ms\":60000", "\"window_ms\":0"),
+            ("\"window_ms\":60000", "\"window_ms\":18446744073709551615"),
             ("\"remaining\":0", "\"remaining\":null"),
             ("\"reset_ms\":830", "\"reset_ms\":18446744073709551615"),
             ("\"unit\":\"requests\"", "\"unit\":\"a\\r\\nset-cookie: b\""),

@@ -10,6 +10,8 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use serde::Serialize;
 
+use crate::error::Error;
+use crate::http;
 use crate::limiter::Limiter;
 use crate::metrics::{self, Metrics};
 
@@ -41,15 +43,21 @@ struct StoreState {
 /// The routes of the admin listener.
 pub fn routes(admin: Arc<Admin>) -> Router {
     Router::new()
-        .route("/healthz", get(async || "ok\n"))
-        .route("/readyz", get(readyz))
+        .route("/healthz", get(async || "ok\n").fallback(wrong_method))
+        .route("/readyz", get(readyz).fallback(wrong_method))
         .route(
             "/metrics",
             get(async |State(admin): State<Arc<Admin>>| {
                 ([(header::CONTENT_TYPE, metrics::MEDIA_TYPE)], admin.metrics.encode())
-            }),
+            })
+            .fallback(wrong_method),
         )
+        .fallback(async || http::problem(&Error::NoRoute))
         .with_state(admin)
+}
+
+async fn wrong_method() -> Response {
+    http::problem(&Error::Method { allow: "GET, HEAD" })
 }
 
 /// The store's state stands in the body and never in the status: if a lost store turned it red, all replicas would

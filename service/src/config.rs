@@ -10,12 +10,13 @@ use std::time::Duration;
 use redis::IntoConnectionInfo as _;
 use serde_saphyr::options::DuplicateKeyPolicy;
 use weir_protocol::document::{Fields, Mistakes, Value};
-use weir_protocol::{MAX_WINDOW_MS, duration};
+use weir_protocol::duration;
 
 use crate::policy::Policies;
 
 mod policies;
 mod warnings;
+mod window;
 
 /// Where checks are served unless the file says otherwise: only this machine reaches it.
 const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
@@ -248,10 +249,6 @@ fn read_duration(
         (None, _) => mistakes.expected(path, format_args!("{} from {bounds}", duration::ACCEPTED), value),
     }
     None
-}
-
-fn read_window(path: &str, value: &Value, mistakes: &mut Mistakes) -> Option<u64> {
-    read_duration(path, value, 1..=MAX_WINDOW_MS, "1ms to 3660d", mistakes)
 }
 
 // === impl RedisUrl ===

@@ -114,19 +114,24 @@ impl Api {
             Err(error) => error,
         };
         self.metrics.http(error.status(), error.kind());
-        let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let mut response = json(status, HeaderValue::from_static(problem::MEDIA_TYPE), &error.problem());
-        let extra = match &error {
-            Error::Method { allow } => Some((header::ALLOW, *allow)),
-            Error::Unauthorized => Some((header::WWW_AUTHENTICATE, "Bearer")),
-            Error::Store(_) => Some((header::RETRY_AFTER, "1")),
-            _ => None,
-        };
-        if let Some((name, value)) = extra {
-            response.headers_mut().insert(name, HeaderValue::from_static(value));
-        }
-        response
+        problem(&error)
     }
+}
+
+/// The answer to a request that cannot be served.
+pub fn problem(error: &Error) -> Response {
+    let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = json(status, HeaderValue::from_static(problem::MEDIA_TYPE), &error.problem());
+    let extra = match error {
+        Error::Method { allow } => Some((header::ALLOW, *allow)),
+        Error::Unauthorized => Some((header::WWW_AUTHENTICATE, "Bearer")),
+        Error::Store(_) => Some((header::RETRY_AFTER, "1")),
+        _ => None,
+    };
+    if let Some((name, value)) = extra {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    response
 }
 
 fn json(status: StatusCode, media_type: HeaderValue, body: &impl Serialize) -> Response {

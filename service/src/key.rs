@@ -1,24 +1,27 @@
-//! Names of limit state in the store: `weir:1:{<key>}:<policy>:<algorithm>:<window in ms>`.
+//! Names of limit state in the store: `weir:1:{<key>}:<policy>:<algorithm>:<window>`, where a window is its length in
+//! milliseconds, or unit and time zone of a calendar (`month@Europe/Berlin`).
 //!
 //! The only builder of Redis keys. Two limits never share a name, whatever bytes a client puts into its key, and all
 //! limits of one key share a slot of a cluster: the key is the hash tag, which is the first `{...}` of a name, because
 //! braces inside it are escaped. `1` is the version of what is stored under the name.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 
 use sha2::{Digest as _, Sha256};
 
 use crate::policy::Algorithm;
 
-/// Longest key that stands in a name as it is, in bytes after escaping. With the longest policy and window the whole
-/// name stays below 256 bytes.
-const MAX_PLAIN: usize = 160;
+/// Longest key that stands in a name as it is, in bytes after escaping. With the longest policy and window, a month of
+/// America/Argentina/ComodRivadavia, the whole name is 256 bytes.
+const MAX_PLAIN: usize = 140;
+/// Room for a name, so that it is allocated once.
+const MAX_NAME: usize = 256;
 /// What a digested key begins with. A key that begins so is digested too, so that none can equal a digest.
 const DIGEST: &str = "sha256=";
 
-/// The name of the state of one limit. Policy names are safe by their grammar.
-pub fn state_key(key: &str, policy: &str, algorithm: Algorithm, window_ms: u64) -> String {
-    let mut name = String::with_capacity(MAX_PLAIN);
+/// The name of the state of one limit. Policy names are safe by their grammar, and so are windows.
+pub fn state_key(key: &str, policy: &str, algorithm: Algorithm, window: impl Display) -> String {
+    let mut name = String::with_capacity(MAX_NAME);
     name.push_str("weir:1:{");
     let start = name.len();
     if key.starts_with(DIGEST) || !push_escaped(&mut name, key) {
@@ -26,7 +29,7 @@ pub fn state_key(key: &str, policy: &str, algorithm: Algorithm, window_ms: u64) 
         push_digest(&mut name, key);
     }
     // Writing to a string cannot fail.
-    let _ = write!(name, "}}:{policy}:{}:{window_ms}", algorithm.code());
+    let _ = write!(name, "}}:{policy}:{}:{window}", algorithm.code());
     name
 }
 
@@ -59,6 +62,8 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
+    use crate::calendar::{Calendar, Unit};
+    use crate::policy::Window;
     use weir_protocol::MAX_WINDOW_MS;
 
     fn name(key: &str) -> String {
@@ -84,6 +89,19 @@ mod tests {
     }
 
     #[test]
+    fn a_calendar_is_part_of_the_name() {
+        let name = |unit, zone| {
+            let window = Window::Calendar(Calendar::new(unit, zone).expect("a zone"));
+            state_key("org_9921", "per-key", Algorithm::FixedWindow, window)
+        };
+        assert_eq!(name(Unit::Month, "Europe/Berlin"), "weir:1:{org_9921}:per-key:fw:month@Europe/Berlin");
+        assert_eq!(name(Unit::Week, "Europe/Berlin"), "weir:1:{org_9921}:per-key:fw:week@Europe/Berlin");
+        assert_eq!(name(Unit::Month, "UTC"), "weir:1:{org_9921}:per-key:fw:month@UTC");
+        let ten = state_key("org_9921", "per-key", Algorithm::FixedWindow, Window::Length(10));
+        assert_eq!(ten, state_key("org_9921", "per-key", Algorithm::FixedWindow, 10));
+    }
+
+    #[test]
     fn odd_bytes_are_escaped() {
         assert_eq!(hash_tag(&name("a{b}c")), "a%7Bb%7Dc");
         assert_eq!(hash_tag(&name("a b%\r\n\0")), "a%20b%25%0D%0A%00");
@@ -105,6 +123,12 @@ mod tests {
         for key in ["a".repeat(MAX_PLAIN), "{".repeat(10_000)] {
             let name = state_key(&key, &policy, Algorithm::FixedWindow, MAX_WINDOW_MS);
             assert!(name.len() <= 256, "{}", name.len());
+            for zone in Calendar::zones() {
+                let month = Calendar::new(Unit::Month, &zone).expect("a zone of the list");
+                let name = state_key(&key, &policy, Algorithm::FixedWindow, month);
+                assert!(name.len() <= 256, "{zone}: {}", name.len());
+                assert!(!zone.contains([':', '@', '{', '}']) && zone.is_ascii(), "{zone}");
+            }
         }
     }
 

@@ -24,6 +24,7 @@ use store::{Store, StoreError};
 pub mod admin;
 pub mod algorithm;
 pub mod auth;
+pub mod calendar;
 pub mod config;
 pub mod error;
 pub mod http;
@@ -37,7 +38,7 @@ pub mod server;
 pub mod store;
 pub mod telemetry;
 
-/// How long checks that are under way may take to end: far above every deadline of a check.
+/// How long checks that are under way may take to end, unless the store's deadline is longer.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// Bound sockets.
@@ -101,6 +102,7 @@ pub async fn run(
     tokens: Option<Tokens>,
     shutdown: Shutdown,
 ) -> Result<(), StartError> {
+    let grace = GRACE.max(config.store.timeout + Duration::from_secs(1));
     let metrics = Arc::new(Metrics::new());
     let store = Store::open(&config.store)?;
     let limiter = Arc::new(Limiter::new(config.policies.clone(), store, Arc::clone(&metrics)));
@@ -118,8 +120,8 @@ pub async fn run(
     let (stop_admin, admin_stopped) = watch::channel(());
     let (check_address, admin_address) = (listeners.check.local_addr()?, listeners.admin.local_addr()?);
     let checks =
-        tokio::spawn(server::serve(listeners.check, http::routes(Arc::clone(&api)), dropped(checks_stopped), GRACE));
-    let admins = server::serve(listeners.admin, admin::routes(Arc::clone(&admin)), dropped(admin_stopped), GRACE);
+        tokio::spawn(server::serve(listeners.check, http::routes(Arc::clone(&api)), dropped(checks_stopped), grace));
+    let admins = server::serve(listeners.admin, admin::routes(Arc::clone(&admin)), dropped(admin_stopped), grace);
     let admins = tokio::spawn(admins);
     admin.ready.store(true, Ordering::Relaxed);
     let (policies, store) = (limiter.policies().len(), limiter.store().kind());
@@ -132,7 +134,7 @@ pub async fn run(
     sleep(shutdown.drain).await;
     drop(stop_checks);
     if !matches!(checks.await, Ok(true)) {
-        tracing::warn!("checks were cut off: not finished within {GRACE:?}");
+        tracing::warn!("checks were cut off: not finished within {grace:?}");
     }
     drop(stop_admin);
     // Whoever still reads metrics has read enough.

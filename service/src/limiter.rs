@@ -1,17 +1,19 @@
 //! A check from request to reply: policies looked up, limits decided by the store, the verdict drawn.
 //!
 //! Never invents a verdict: without a decision of the store there is an error, and the caller's failure mode decides.
+//! This process' clock decides nothing. It only chooses which windows of a calendar the store may pick from; where it
+//! is so wrong that the store's time is in none of them, the store tells its time and is asked once more.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
-use weir_protocol::{CheckReply, CheckRequest, LimitReply, MAX_LIMITS_PER_CHECK, MAX_QUANTITY, Mode};
+use weir_protocol::{CheckReply, CheckRequest, LimitReply, LimitRequest, MAX_LIMITS_PER_CHECK, MAX_QUANTITY, Mode};
 
 use crate::error::Error;
 use crate::key::state_key;
 use crate::metrics::{CheckOutcome, LimitOutcome, Metrics};
-use crate::policy::{Algorithm, Policies, Policy, Quota};
+use crate::policy::{Algorithm, Allowance, Policies, Policy, Window};
 use crate::store::{Charge, Decision, Store, StoreError};
 use crate::telemetry::Throttle;
 
@@ -25,6 +27,7 @@ pub struct Limiter {
     store: Store,
     metrics: Arc<Metrics>,
     failures: Mutex<Throttle>,
+    clocks: Mutex<Throttle>,
 }
 
 // === impl Limiter ===
@@ -32,7 +35,13 @@ pub struct Limiter {
 impl Limiter {
     /// One that decides by these policies.
     pub fn new(policies: Policies, store: Store, metrics: Arc<Metrics>) -> Self {
-        Self { policies: ArcSwap::from_pointee(policies), store, metrics, failures: Mutex::default() }
+        Self {
+            policies: ArcSwap::from_pointee(policies),
+            store,
+            metrics,
+            failures: Mutex::default(),
+            clocks: Mutex::default(),
+        }
     }
 
     /// Decides by other policies from now on. Checks that are under way end with those they began with.
@@ -52,7 +61,13 @@ impl Limiter {
 
     /// Decides a check.
     pub async fn check(&self, request: &CheckRequest) -> Result<CheckReply, Error> {
-        let result = self.decide(request).await;
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.check_at(u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX), request).await
+    }
+
+    /// Decides a check for a process whose clock shows this time, in microseconds since the Unix epoch.
+    pub async fn check_at(&self, now_us: u64, request: &CheckRequest) -> Result<CheckReply, Error> {
+        let result = self.decide(now_us, request).await;
         self.metrics.check(match &result {
             Ok(reply) if reply.allowed => CheckOutcome::allowed,
             Ok(_) => CheckOutcome::refused,
@@ -61,32 +76,24 @@ impl Limiter {
         result
     }
 
-    async fn decide(&self, request: &CheckRequest) -> Result<CheckReply, Error> {
+    async fn decide(&self, now_us: u64, request: &CheckRequest) -> Result<CheckReply, Error> {
         validate(request)?;
         let policies = self.policies.load_full();
         let mut matched = Vec::with_capacity(request.limits.len());
-        let mut charges = Vec::with_capacity(request.limits.len());
         for (index, limit) in request.limits.iter().enumerate() {
             let policy = policies
                 .named(&limit.policy)
                 .ok_or_else(|| Error::UnknownPolicy { index, name: limit.policy.clone() })?;
-            let quota = policy.quota(&limit.key);
-            if let Some(quota) = quota {
-                charges.push(Charge {
-                    state_key: state_key(&limit.key, &policy.name, policy.algorithm, policy.window_ms),
-                    quota,
-                    cost: limit.cost,
-                    mode: policy.mode,
-                });
-            }
-            matched.push((policy, quota));
+            matched.push((limit, policy));
         }
-        let mut decisions = self.charge(&charges).await?.into_iter();
+        let mut decisions = self.charge(now_us, &matched).await?.into_iter();
         let mut limits = Vec::with_capacity(matched.len());
-        for (policy, quota) in matched {
-            // As many decisions as charges, which are the limits with a quota.
-            let decision = if quota.is_some() { decisions.next() } else { None };
-            let reply = limit_reply(policy, quota.zip(decision));
+        for (limit, policy) in matched {
+            let reply = match policy.allowance(&limit.key) {
+                // As many decisions as limits that are not unlimited.
+                Allowance::Limited { .. } => limit_reply(policy, &limit.key, decisions.next(), now_us),
+                Allowance::Unlimited => limit_reply(policy, &limit.key, None, now_us),
+            };
             self.metrics.decision(&policy.name, outcome(&reply));
             limits.push(reply);
         }
@@ -94,12 +101,19 @@ impl Limiter {
         Ok(CheckReply { allowed, limits, degraded: None })
     }
 
-    async fn charge(&self, charges: &[Charge]) -> Result<Vec<Decision>, StoreError> {
+    /// The store's decisions on all limits that are not unlimited.
+    async fn charge(&self, now_us: u64, limits: &[(&LimitRequest, &Policy)]) -> Result<Vec<Decision>, StoreError> {
+        let charges = charges(now_us, limits);
         if charges.is_empty() {
             return Ok(Vec::new());
         }
         let start = Instant::now();
-        let result = self.store.check(charges).await;
+        let mut result = self.store.check(&charges, start).await;
+        if let Err(StoreError::OutsideWindows { now_us: store_us }) = result {
+            self.tell_clocks(now_us, store_us);
+            // Nothing was written: this is no second charge.
+            result = self.store.check(&self::charges(store_us, limits), start).await;
+        }
         self.metrics.store_call(start.elapsed(), result.as_ref().err().map(StoreError::kind));
         if let Err(error) = &result {
             let mut throttle = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
@@ -109,6 +123,14 @@ impl Limiter {
             }
         }
         result
+    }
+
+    fn tell_clocks(&self, now_us: u64, store_us: u64) {
+        let mut throttle = self.clocks.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(suppressed) = throttle.admit() {
+            let message = "the clocks of this machine and of the store lie a calendar window apart";
+            tracing::warn!(now_us, store_us, suppressed, "{message}: checks are asked twice");
+        }
     }
 }
 
@@ -138,16 +160,39 @@ fn validate(request: &CheckRequest) -> Result<(), Error> {
     Ok(())
 }
 
-fn limit_reply(policy: &Policy, decided: Option<(Quota, Decision)>) -> LimitReply {
-    let is_bucket = policy.algorithm == Algorithm::TokenBucket;
-    let quota = decided.map(|(quota, _)| quota);
-    let decision = decided.map(|(_, decision)| decision);
+/// What is asked of the store, with the windows of calendars around a time.
+fn charges(now_us: u64, limits: &[(&LimitRequest, &Policy)]) -> Vec<Charge> {
+    let charge = |(limit, policy): &(&LimitRequest, &Policy)| {
+        let quota = policy.quota(&limit.key, now_us)?;
+        let state_key = state_key(&limit.key, &policy.name, policy.algorithm, &policy.window);
+        Some(Charge { state_key, quota, cost: limit.cost, mode: policy.mode })
+    };
+    limits.iter().filter_map(charge).collect()
+}
+
+/// `None` for a decision if the key is unlimited. The time is only for a window of a calendar that nobody counts in.
+fn limit_reply(policy: &Policy, key: &str, decision: Option<Decision>, now_us: u64) -> LimitReply {
+    let (limit, burst) = match policy.allowance(key) {
+        Allowance::Limited { limit, burst } => (Some(limit), Some(burst)),
+        Allowance::Unlimited => (None, None),
+    };
+    let (window_ms, calendar) = match &policy.window {
+        Window::Length(window_ms) => (*window_ms, None),
+        Window::Calendar(calendar) => {
+            let length_us = match decision.and_then(|decision| decision.window_end_us) {
+                Some(end_us) => calendar.length_us(end_us),
+                None => calendar.edges(now_us).length_us(),
+            };
+            (whole_ms(length_us), Some(calendar.unit().as_str().to_owned()))
+        }
+    };
     LimitReply {
         policy: policy.name.to_string(),
         allowed: decision.is_none_or(|decision| decision.allowed),
-        limit: quota.map(|quota| quota.limit),
-        burst: is_bucket.then(|| quota.map(|quota| quota.burst)),
-        window_ms: policy.window_ms,
+        limit,
+        burst: (policy.algorithm == Algorithm::TokenBucket).then_some(burst),
+        window_ms,
+        calendar,
         unit: policy.unit.clone(),
         remaining: decision.map(|decision| decision.remaining),
         reset_ms: decision.map_or(0, |decision| whole_ms(decision.reset_us)),

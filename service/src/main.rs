@@ -99,6 +99,8 @@ fn serve(arguments: Serve) -> Result<(), Failure> {
     let runtime = tokio::runtime::Runtime::new().map_err(|error| failed(error.into()))?;
     let served = runtime.block_on(async {
         // Before anything else, so that a signal that comes early is not lost.
+        // SIGHUP would otherwise end the process until the policy file is followed.
+        drop(signal(SignalKind::hangup())?);
         let shutdown = Shutdown { signal: asked_to_leave()?, drain: arguments.drain };
         let listeners = Listeners::bind(&config).await?;
         weir_service::run(listeners, config, &arguments.config, tokens, shutdown).await

@@ -11,6 +11,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::store::StoreError;
+
 /// The media type of [`Metrics::encode`].
 pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -111,6 +113,13 @@ impl Metrics {
         registry.register("build", "What runs", build);
         for outcome in [CheckOutcome::allowed, CheckOutcome::refused, CheckOutcome::error] {
             drop(checks.get_or_create(&CheckLabels { outcome }));
+        }
+        // Series that are there from the start can be alerted on.
+        for kind in StoreError::KINDS {
+            drop(store_errors.get_or_create(&KindLabels { kind }));
+        }
+        for outcome in [ReloadOutcome::applied, ReloadOutcome::rejected] {
+            drop(reloads.get_or_create(&ReloadLabels { outcome }));
         }
         Self { registry, checks, decisions, store_errors, store_seconds, http, reloads, rejected }
     }

@@ -3,15 +3,21 @@
 //! Policies are made by `crate::config` alone, which refuses numbers out of range: what is here cannot be wrong.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
 pub use weir_protocol::Mode;
+
+use crate::calendar::{Calendar, Edges};
 
 /// How units are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
     /// One count per epoch-aligned window.
     FixedWindow,
+    /// One count per window of a calendar. How the store counts [`Self::FixedWindow`] where the window is a day, week
+    /// or month: it picks one of these windows by its own clock.
+    CalendarWindow(Edges),
     /// Every admission is remembered for one window: exact.
     SlidingWindowLog,
     /// The current window's count and a weighted share of the previous one's.
@@ -28,7 +34,7 @@ pub struct Quota {
     pub algorithm: Algorithm,
     /// Units per window.
     pub limit: u64,
-    /// Length of the window in milliseconds.
+    /// Length of the window in milliseconds; no part of a decision in windows of a calendar.
     pub window_ms: u64,
     /// Capacity of the bucket; equals `limit` for the other algorithms.
     pub burst: u64,
@@ -41,8 +47,8 @@ pub struct Policy {
     pub name: Arc<str>,
     /// The algorithm that counts.
     pub algorithm: Algorithm,
-    /// Length of the window in milliseconds.
-    pub window_ms: u64,
+    /// How long it counts.
+    pub window: Window,
     /// What is counted.
     pub unit: String,
     /// Whether a refusal refuses the request.
@@ -51,6 +57,15 @@ pub struct Policy {
     pub allowance: Allowance,
     /// What these keys may take instead.
     pub overrides: HashMap<String, Allowance>,
+}
+
+/// How long a policy counts before it starts anew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Window {
+    /// So many milliseconds, always.
+    Length(u64),
+    /// A day, week or month; with [`Algorithm::FixedWindow`] only.
+    Calendar(Calendar),
 }
 
 /// How much a key may take.
@@ -74,10 +89,11 @@ pub struct Policies(HashMap<Arc<str>, Policy>);
 // === impl Algorithm ===
 
 impl Algorithm {
-    /// The two letters that name the algorithm in state keys and to the script.
+    /// The two letters that name the algorithm to the script, and a policy's in state keys.
     pub fn code(self) -> &'static str {
         match self {
             Self::FixedWindow => "fw",
+            Self::CalendarWindow(_) => "cw",
             Self::SlidingWindowLog => "sl",
             Self::SlidingWindowCounter => "sc",
             Self::TokenBucket => "tb",
@@ -88,13 +104,34 @@ impl Algorithm {
 // === impl Policy ===
 
 impl Policy {
-    /// The limit of a key; `None` if it is unlimited.
-    pub fn quota(&self, key: &str) -> Option<Quota> {
-        match *self.overrides.get(key).unwrap_or(&self.allowance) {
-            Allowance::Unlimited => None,
-            Allowance::Limited { limit, burst } => {
-                Some(Quota { algorithm: self.algorithm, limit, window_ms: self.window_ms, burst })
+    /// What a key may take.
+    pub fn allowance(&self, key: &str) -> Allowance {
+        *self.overrides.get(key).unwrap_or(&self.allowance)
+    }
+
+    /// The limit of a key; `None` if it is unlimited. The time, in microseconds since the Unix epoch, chooses the
+    /// windows of a calendar among which the store will pick.
+    pub fn quota(&self, key: &str, now_us: u64) -> Option<Quota> {
+        let Allowance::Limited { limit, burst } = self.allowance(key) else { return None };
+        let (algorithm, window_ms) = match &self.window {
+            Window::Length(window_ms) => (self.algorithm, *window_ms),
+            Window::Calendar(calendar) => {
+                let edges = calendar.edges(now_us);
+                (Algorithm::CalendarWindow(edges), edges.length_us() / 1000)
             }
+        };
+        Some(Quota { algorithm, limit, window_ms, burst })
+    }
+}
+
+// === impl Window ===
+
+/// As state keys hold it: `60000`, `month@Europe/Berlin`.
+impl fmt::Display for Window {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Length(window_ms) => window_ms.fmt(f),
+            Self::Calendar(calendar) => calendar.fmt(f),
         }
     }
 }

@@ -61,11 +61,11 @@ fn each_mistake_is_refused_with_its_message() {
 fn an_override_without_burst_scales_the_policys() {
     let config = parse(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/config/valid/everything.yaml"));
     let policy = config.policies.named("llm-tokens").unwrap();
-    let numbers = |key| policy.quota(key).map(|Quota { limit, burst, .. }| (limit, burst));
+    let numbers = |key| policy.quota(key, 0).map(|Quota { limit, burst, .. }| (limit, burst));
     assert_eq!(numbers("anyone"), Some((100_000, 20_000)));
     assert_eq!(numbers("org_9921"), Some((1_000_000, 200_000)));
     assert_eq!(numbers("org_9922"), Some((1_000_000, 5)));
     let policy = config.policies.named("per-key").unwrap();
-    assert_eq!(policy.quota("internal-batch"), None);
-    assert_eq!(policy.quota("org_9921").map(|quota| quota.limit), Some(1000));
+    assert_eq!(policy.quota("internal-batch", 0), None);
+    assert_eq!(policy.quota("org_9921", 0).map(|quota| quota.limit), Some(1000));
 }

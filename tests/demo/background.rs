@@ -140,7 +140,7 @@ async fn run() {
         admin: ENVOY_ADMIN,
         concurrency: 2,
         plugin: Some(plugin()),
-        edit: None,
+        ..EnvoyOptions::default()
     })
     .await;
     let store = redis.as_ref().map_or_else(|| "the service's memory".to_owned(), Redis::url);
@@ -199,11 +199,11 @@ fn invite() {
     line(&format!("  curl -i -H 'x-api-key: alice' http://127.0.0.1:{ENVOY}/token_bucket"));
     line("The service alone:");
     line(&format!(
-        "  curl -H 'content-type: application/json' -d '{{\"limits\":[{{\"policy\":\"per-client\",\"key\":\"dave\"}}]}}' \
+        "  curl -H 'content-type: application/json' -d '{{\"limits\":[{{\"policy\":\"per-key\",\"key\":\"dave\"}}]}}' \
          http://127.0.0.1:{SERVICE}/v1/check"
     ));
     line("What happened so far:");
     line(&format!("  curl -s http://127.0.0.1:{SERVICE_ADMIN}/metrics"));
-    line(&format!("  curl -s 'http://127.0.0.1:{ENVOY_ADMIN}/stats?filter=weir'"));
+    line(&format!("  curl -s 'http://127.0.0.1:{ENVOY_ADMIN}/stats?filter=wasmcustom&usedonly'"));
     line("Stop it: make down");
 }

@@ -98,7 +98,7 @@ fn print(rows: &[Row]) {
     )));
     for Row { algorithm, before, after } in rows {
         let because = match *algorithm {
-            "fixed_window" => "a new window starts from zero: twice the limit in half a second",
+            "fixed_window" => "a new window starts from zero: twice the limit within a second",
             "sliding_window_log" => "never more than the limit in any window, wherever it starts",
             "sliding_window_counter" => "the window before still counts, for the part of it that is in sight",
             _ => "what has trickled back since the bucket was emptied",

@@ -17,8 +17,10 @@ pub const WINDOW: Duration = Duration::from_secs(4);
 /// The list under `policies` of the policy file.
 pub fn policies() -> Value {
     let mut policies = vec![json!({
-        "name": "per-client", "algorithm": "sliding_window_log", "limit": PER_CLIENT, "window": "1m",
+        "name": "per-key", "algorithm": "sliding_window_log", "limit": PER_CLIENT, "window": "1m",
     })];
+    // No rule uses this one: it is there for those who ask the service themselves, as the documents show.
+    policies.push(json!({ "name": "per-ip", "algorithm": "sliding_window_counter", "limit": 600, "window": "1m" }));
     for algorithm in ALGORITHMS {
         let window = format!("{}s", WINDOW.as_secs());
         policies.push(json!({ "name": algorithm, "algorithm": algorithm, "limit": LIMIT, "window": window }));
@@ -37,7 +39,7 @@ pub fn plugin() -> Value {
             "limits": [{ "policy": algorithm, "key": key }],
         }));
     }
-    rules.push(json!({ "name": "all", "limits": [{ "policy": "per-client", "key": key }] }));
+    rules.push(json!({ "name": "all", "limits": [{ "policy": "per-key", "key": key }] }));
     json!({
         "service": { "cluster": "weir", "timeout": "1s" },
         "failure_mode": "open",

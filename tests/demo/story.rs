@@ -91,7 +91,7 @@ async fn allowed(stack: &Stack) -> Result<(), String> {
     claim(first.status == 200, "the first request is allowed", &first)?;
     let policy = first.header("ratelimit-policy");
     claim(
-        policy.as_deref() == Some(&*format!("\"per-client\";q={PER_CLIENT};w=60")),
+        policy.as_deref() == Some(&*format!("\"per-key\";q={PER_CLIENT};w=60")),
         "the answer names the policy",
         &first,
     )?;

@@ -9,7 +9,16 @@ use http::StatusCode;
 /// Width of a paragraph.
 const WIDTH: usize = 100;
 /// Fields of an answer that have to do with limits.
-const SHOWN: [&str; 5] = ["ratelimit-policy", "ratelimit", "retry-after", "cache-control", "content-type"];
+const SHOWN: [&str; 8] = [
+    "ratelimit-policy",
+    "ratelimit",
+    "ratelimit-limit",
+    "ratelimit-remaining",
+    "ratelimit-reset",
+    "retry-after",
+    "cache-control",
+    "content-type",
+];
 
 fn style(code: &str, text: &str) -> String {
     static COLOUR: OnceLock<bool> = OnceLock::new();
@@ -63,7 +72,7 @@ pub fn line(text: &str) {
     out(format!("  {text}").trim_end());
 }
 
-/// The request as a command that a reader can repeat while the stack runs.
+/// The request as the command that would send it.
 pub fn request(url: &str, key: &str) {
     out(&format!("\n  {}", bold(&format!("$ curl -i -H 'x-api-key: {key}' {url}"))));
 }

@@ -154,3 +154,21 @@ async fn the_first_matching_rule_decides() {
     assert_eq!(stack.envoy.stat("wasmcustom.weir.rule.writes.outcome.refused").await, 1);
     assert_eq!(stack.envoy.stat("wasmcustom.weir.rule.writes.outcome.allowed").await, 1);
 }
+
+/// A month has no one length: its policy is named without one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_calendar_window_is_told_without_a_length() {
+    let stack = Stack::start(Options {
+        policies: "[{name: p, algorithm: fixed_window, limit: 5, window: month, time_zone: Europe/Berlin}]".to_owned(),
+        plugin: Some(per_key("p")),
+        ..Options::default()
+    })
+    .await;
+    assert_eq!(stack.burst("/", &[("x-api-key", "k")], 8).await, [(200, 5), (429, 3)].into());
+    let refused = stack.get("/", &[("x-api-key", "k")]).await;
+    assert_eq!(refused.header("ratelimit-policy").as_deref(), Some("\"p\";q=5"));
+    let wait: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=31 * 24 * 3600 + 3600).contains(&wait), "{wait}");
+    let keys = stack.redis().keys().await;
+    assert_eq!(keys, ["weir:1:{k}:p:fw:month@Europe/Berlin"]);
+}

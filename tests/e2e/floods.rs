@@ -1,3 +1,4 @@
+use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
 use harness::{Answer, Edit, Envoy, EnvoyOptions, H2, Options, Stack, Upstream, eventually, statuses};
@@ -67,11 +68,9 @@ async fn a_thousand_streams_fail_at_once() {
             let envoy = Envoy::start(EnvoyOptions {
                 service: service.port(),
                 upstream: upstream.port(),
-                listener: 0,
-                admin: 0,
-                concurrency: 1,
                 plugin: Some(plugin),
                 edit: Some(both),
+                ..EnvoyOptions::default()
             })
             .await;
             let connection = H2::connect(&envoy.address()).await;
@@ -114,7 +113,8 @@ async fn clients_that_leave_at_any_moment_harm_nobody() {
                             .push(connection.start(Method::GET, "/", &[("x-api-key", "k")]).await.expect("a stream"));
                     }
                     // Another moment each time, from "just sent" to "just answered".
-                    tokio::time::sleep(Duration::from_micros((round * 4 + number) * 97 % 6000)).await;
+                    let moment = RandomState::new().hash_one((round, number)) % 6000;
+                    tokio::time::sleep(Duration::from_micros(moment)).await;
                     for stream in leaving {
                         stream.reset();
                     }

@@ -195,3 +195,20 @@ async fn a_cost_comes_from_a_header_within_bounds() {
     let answer = edge.get("/", &[("x-api-key", "a"), ("x-cost", "0")]).await;
     assert_eq!(answer.header("x-ratelimit-remaining").as_deref(), Some("98"));
 }
+
+/// Envoy joins repeated lines of `authorization` before any filter sees them. The upstream gets the joined value, so the
+/// credential that it accepts has one key.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repeated_authorization_is_another_key_and_another_credential() {
+    let plugin = json!({ "rules": [{ "name": "all",
+        "limits": [{ "policy": "p", "key": [{ "header": "authorization" }] }] }] });
+    let stack = stack(2, plugin).await;
+    let key = [("authorization", "Bearer K")];
+    assert_eq!(stack.burst("/", &key, 4).await, [(200, 2), (429, 2)].into());
+    let twice = [("authorization", "Bearer K"), ("authorization", "x1")];
+    let answer = stack.get("/", &twice).await;
+    assert_eq!(answer.status, 200);
+    let seen = stack.upstream.seen();
+    assert_eq!(seen.last().unwrap().all("authorization"), ["Bearer K,x1"], "one value, and not the credential");
+    assert_eq!(stack.get("/", &key).await.status, 429);
+}

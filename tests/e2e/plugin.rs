@@ -1,18 +1,10 @@
-use harness::{Envoy, EnvoyOptions, free_port};
+use harness::{Envoy, EnvoyOptions};
 use serde_json::{Value, json};
 
 use crate::support::{file, per_key};
 
 async fn refused(plugin: Value) -> String {
-    let options = EnvoyOptions {
-        service: free_port(),
-        upstream: free_port(),
-        listener: 0,
-        admin: 0,
-        concurrency: 1,
-        plugin: Some(plugin),
-        edit: None,
-    };
+    let options = EnvoyOptions { plugin: Some(plugin), ..EnvoyOptions::default() };
     match Envoy::try_start(options).await {
         Ok(_) => panic!("Envoy started"),
         Err(log) => log,
@@ -39,14 +31,6 @@ async fn a_bad_configuration_is_refused_at_start_by_the_name_of_its_field() {
 async fn a_configuration_as_text_is_accepted() {
     let mut plugin = per_key("p");
     plugin["service"] = json!({ "cluster": "weir" });
-    let options = EnvoyOptions {
-        service: free_port(),
-        upstream: free_port(),
-        listener: 0,
-        admin: 0,
-        concurrency: 1,
-        plugin: Some(json!(plugin.to_string())),
-        edit: None,
-    };
+    let options = EnvoyOptions { plugin: Some(json!(plugin.to_string())), ..EnvoyOptions::default() };
     Envoy::start(options).await.assert_no_trap();
 }

@@ -21,11 +21,8 @@ async fn reference() -> Reference {
     let envoy = Envoy::start(EnvoyOptions {
         service: service.check_port(),
         upstream: upstream.port(),
-        listener: 0,
-        admin: 0,
         concurrency: 2,
-        plugin: None,
-        edit: None,
+        ..EnvoyOptions::default()
     })
     .await;
     Reference { envoy, _upstream: upstream, _service: service, _redis: redis }
@@ -35,8 +32,12 @@ async fn reference() -> Reference {
 async fn the_reference_deployment_limits_by_key_and_by_address() {
     let stack = reference().await;
     let url = stack.envoy.url("/");
-    let first = get(&url, &[("x-api-key", "org_1")]).await;
-    assert_eq!(first.status, 200, "{}", stack.envoy.log());
+    // The deadlines of the file are short, and the first request may find everything cold: then it fails open.
+    let first = eventually("a checked request", Duration::from_secs(10), async || {
+        let answer = get(&url, &[("x-api-key", "org_1")]).await;
+        (answer.status == 200 && has_limit_fields(&answer)).then_some(answer)
+    })
+    .await;
     let policies = first.header("ratelimit-policy").unwrap();
     assert!(policies.starts_with("\"per-key\";q=") && policies.contains(", \"per-ip\";q="), "{policies}");
     assert!(first.header("ratelimit").unwrap().starts_with("\"per-key\";r="));
@@ -92,7 +93,7 @@ async fn scripts_of_the_allowed_origin_can_read_the_limits() {
         assert_eq!((answer.status, has_limit_fields(&answer)), (200, false));
     }
     for (origin, readable) in [("https://app.example.com", true), ("https://evil.example", false)] {
-        let headers = [("origin", origin), ("x-api-key", "browser")];
+        let headers = [("origin", origin), ("x-api-key", origin)];
         let mut seen = statuses(&[]);
         while seen.len() < 2 {
             for answer in harness::burst(&url, 100, |_| headers.to_vec()).await {

@@ -73,11 +73,9 @@ async fn updates_under_load_lose_no_request() {
     let envoy = Envoy::start(EnvoyOptions {
         service: service.port(),
         upstream: upstream.port(),
-        listener: 0,
-        admin: 0,
         concurrency: 2,
-        plugin: None,
         edit: Some(Box::new(to_file)),
+        ..EnvoyOptions::default()
     })
     .await;
     let url = envoy.url("/");

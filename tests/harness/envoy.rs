@@ -49,6 +49,14 @@ pub struct EnvoyOptions {
     pub edit: Option<Edit>,
 }
 
+impl Default for EnvoyOptions {
+    /// One worker, free ports, `envoy.yaml` as it is; nobody listens where service and upstream should be.
+    fn default() -> Self {
+        let (service, upstream) = (free_port(), free_port());
+        Self { service, upstream, listener: 0, admin: 0, concurrency: 1, plugin: None, edit: None }
+    }
+}
+
 /// A running Envoy. Killed on drop.
 pub struct Envoy {
     child: Child,

@@ -51,11 +51,10 @@ impl Stack {
         let envoy = Envoy::start(EnvoyOptions {
             service: service.check_port(),
             upstream: upstream.port(),
-            listener: 0,
-            admin: 0,
             concurrency: options.concurrency,
             plugin: options.plugin.map(with_service),
             edit: options.edit,
+            ..EnvoyOptions::default()
         })
         .await;
         Self { envoy, upstream, service, redis }

@@ -213,6 +213,12 @@ async fn metrics_count_and_never_show_a_key() {
 async fn health_and_readiness_are_served() {
     let service = in_memory(POLICIES).await;
     assert_eq!(get(&service.admin_url("/healthz"), &[]).await.status, 200);
+    for (answer, status) in
+        [(get(&service.admin_url("/nowhere"), &[]).await, 404), (post(&service.admin_url("/metrics"), "{}").await, 405)]
+    {
+        assert_eq!((answer.status, answer.json()["status"].clone()), (status, json!(status)));
+        assert_eq!(answer.header("content-type").as_deref(), Some("application/problem+json"));
+    }
     let ready = get(&service.admin_url("/readyz"), &[]).await.json();
     assert_eq!((&ready["ready"], &ready["policies"]), (&json!(true), &json!(1)));
     assert_eq!(ready["store"], json!({ "kind": "memory", "state": "up" }));

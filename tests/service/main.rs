@@ -8,6 +8,8 @@ mod api;
 mod limits;
 // Many processes, connections and keys at once: exactly what the limits say.
 mod concurrency;
+// Quotas by day, week and month.
+mod calendar;
 // Redis away, killed, paused, flushed.
 mod store;
 // Starting and ending: configuration, sockets, readiness, draining, logs.

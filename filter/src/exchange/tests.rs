@@ -133,6 +133,17 @@ fn whatever_is_no_verdict_meets_the_failure_mode() {
 }
 
 #[test]
+fn a_request_that_the_host_does_not_show_meets_the_failure_mode() {
+    let mut config = per_key();
+    let transition = Exchange::default().on_unreadable(&config);
+    assert_eq!((transition.step, transition.outcomes), (Step::Continue, vec![Outcome::FailedOpen]));
+    config.failure_mode = FailureMode::Closed;
+    let transition = Exchange::default().on_unreadable(&config);
+    assert!(matches!(transition.step, Step::Reply(reply) if reply.status == 503));
+    assert!(transition.failure.is_some());
+}
+
+#[test]
 fn a_check_that_the_service_refuses_is_a_misconfiguration() {
     let config = per_key();
     for (status, misconfigured) in [(400, true), (401, true), (404, true), (413, false), (500, false), (503, false)] {
@@ -142,6 +153,17 @@ fn a_check_that_the_service_refuses_is_a_misconfiguration() {
         assert_eq!(failure.misconfigured, misconfigured, "{status}");
         assert_eq!(failure.reason, format!("status {status}: unknown policy\"per-key\""));
         assert_eq!(transition.outcomes.contains(&Outcome::Misconfigured), misconfigured);
+    }
+}
+
+#[test]
+fn a_reason_cannot_forge_or_fill_the_log() {
+    let config = per_key();
+    let forged = ALLOWED.replace(r#""unit""#, r#""mode":"x\n[critical] forged","unit""#);
+    let long = format!(r#"{{"detail":"{}"}}"#, "a".repeat(100_000));
+    for answer in [answered(200, &forged), answered(503, &long), answered(404, r#"{"detail":"a\u001b[31m\nb"}"#)] {
+        let reason = asking(&config).on_answer(&config, answer).failure.unwrap().reason;
+        assert!(!reason.contains(char::is_control) && reason.len() <= 300, "{reason:?}");
     }
 }
 

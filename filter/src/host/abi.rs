@@ -34,6 +34,7 @@ pub enum Level {
 
 const OK: u32 = 0;
 const BUFFER_CALLOUT_RESPONSE_BODY: u32 = 4;
+const BUFFER_PLUGIN_CONFIGURATION: u32 = 7;
 const METRIC_COUNTER: u32 = 0;
 const STREAM_HTTP_REQUEST: u32 = 0;
 const NOT_GRPC: i32 = -1;
@@ -108,7 +109,7 @@ pub fn header_pairs(map: Map) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         // SAFETY: the host writes a pointer that it allocated through the SDK, and its size.
         unsafe { proxy_get_header_map_pairs(map as u32, data, size) }
     })?;
-    Ok(pairs(&bytes).unwrap_or_default())
+    if bytes.is_empty() { Ok(Vec::new()) } else { pairs(&bytes).ok_or(Refused) }
 }
 
 /// Sets a field to one value.
@@ -125,10 +126,12 @@ pub fn remove_header(map: Map, name: &str) -> Result<()> {
 
 /// The first `size` bytes of the body of a callout's answer.
 pub fn callout_body(size: usize) -> Result<Vec<u8>> {
-    returned(|data, length| {
-        // SAFETY: as in `header_pairs`.
-        unsafe { proxy_get_buffer_bytes(BUFFER_CALLOUT_RESPONSE_BODY, 0, size, data, length) }
-    })
+    buffer(BUFFER_CALLOUT_RESPONSE_BODY, size)
+}
+
+/// The plug-in's configuration.
+pub fn plugin_configuration(size: usize) -> Result<Vec<u8>> {
+    buffer(BUFFER_PLUGIN_CONFIGURATION, size)
 }
 
 /// A property of the effective context.
@@ -213,6 +216,13 @@ pub fn send_local_response(status: u16, headers: &[(&str, &str)], body: &[u8]) -
             headers.len(),
             NOT_GRPC,
         )
+    })
+}
+
+fn buffer(buffer: u32, size: usize) -> Result<Vec<u8>> {
+    returned(|data, length| {
+        // SAFETY: as in `header_pairs`.
+        unsafe { proxy_get_buffer_bytes(buffer, 0, size, data, length) }
     })
 }
 

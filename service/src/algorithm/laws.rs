@@ -73,6 +73,7 @@ fn admitted(quota: Quota, history: &[(u64, u64)]) -> Vec<(u64, u64)> {
 fn offset_us(state: &State) -> u64 {
     match state {
         State::FixedWindow(window) => window.moment.offset_us,
+        State::CalendarWindow(window) => window.moment.offset_us,
         State::SlidingWindowLog(log) => log.offset_us,
         State::SlidingWindowCounter(counter) => counter.moment.offset_us,
         State::TokenBucket(bucket) => bucket.moment.offset_us,

@@ -1,4 +1,4 @@
-//! The four algorithms as pure functions of (state, now, quota, cost).
+//! The algorithms as pure functions of (state, now, quota, cost).
 //!
 //! They decide what the memory store does and are the oracle of the Lua scripts in `lua/`: the same states, the same
 //! numbers. No clock and no I/O: time is an argument, in microseconds since the Unix epoch. Nothing here can fail;
@@ -8,12 +8,14 @@
 //! `remaining` is the largest cost that fits, `wait_us` when a larger one will, `charge` takes a cost. [`decide`] is
 //! the driver over all limits of a check.
 
+pub mod calendar_window;
 pub mod exact;
 pub mod fixed_window;
 pub mod sliding_window_counter;
 pub mod sliding_window_log;
 pub mod token_bucket;
 
+use calendar_window::CalendarWindow;
 use fixed_window::FixedWindow;
 use sliding_window_counter::SlidingWindowCounter;
 use sliding_window_log::SlidingWindowLog;
@@ -27,6 +29,8 @@ use crate::store::{Charge, Decision};
 pub enum State {
     /// Of [`Algorithm::FixedWindow`].
     FixedWindow(FixedWindow),
+    /// Of [`Algorithm::CalendarWindow`].
+    CalendarWindow(CalendarWindow),
     /// Of [`Algorithm::SlidingWindowLog`].
     SlidingWindowLog(SlidingWindowLog),
     /// Of [`Algorithm::SlidingWindowCounter`].
@@ -51,13 +55,23 @@ pub type LifeUs = u64;
 /// A state brought forward to now.
 enum Reading {
     FixedWindow(FixedWindow),
+    CalendarWindow(CalendarWindow),
     SlidingWindowLog(sliding_window_log::Reading),
     SlidingWindowCounter(SlidingWindowCounter),
     TokenBucket(TokenBucket),
 }
 
+/// Whether a time lies in one of the windows of each limit. If not, no decision can be had with these charges.
+pub fn covers(now_us: u64, charges: &[Charge]) -> bool {
+    charges.iter().all(|charge| match &charge.quota.algorithm {
+        Algorithm::CalendarWindow(edges) => edges.end_us(now_us).is_some(),
+        _ => true,
+    })
+}
+
 /// Decides all limits of a check at one instant: every limit that admits is charged if every enforced limit admits,
-/// else none. `states` are those of `charges`, in their order; `None` is a state that does not exist.
+/// else none. `states` are those of `charges`, in their order; `None` is a state that does not exist. The caller has
+/// made sure that the charges cover the time, see [`covers`].
 ///
 /// Returns for each limit the decision, and the new lifetime of its state if it was charged. A state that was not
 /// charged is as it was, but for an offset that grew because the clock went back.
@@ -93,6 +107,10 @@ pub fn decide(now_us: u64, charges: &[Charge], states: &mut [&mut Option<State>]
                 true => Some(0),
                 false if charge.cost > capacity => None,
                 false => Some(wait_us(charge.cost)),
+            },
+            window_end_us: match &reading {
+                Reading::CalendarWindow(window) => Some(window.end_us),
+                _ => None,
             },
         };
         outcomes.push((decision, life));
@@ -132,6 +150,10 @@ impl Reading {
         }
         match quota.algorithm {
             Algorithm::FixedWindow => read!(FixedWindow),
+            Algorithm::CalendarWindow(edges) => {
+                let stored = if let Some(State::CalendarWindow(stored)) = state { Some(stored) } else { None };
+                Self::CalendarWindow(CalendarWindow::at(stored, now_us, &edges))
+            }
             Algorithm::SlidingWindowLog => read!(SlidingWindowLog),
             Algorithm::SlidingWindowCounter => read!(SlidingWindowCounter),
             Algorithm::TokenBucket => read!(TokenBucket),
@@ -141,6 +163,7 @@ impl Reading {
     fn remaining(&self, quota: &Quota) -> u64 {
         match self {
             Self::FixedWindow(window) => window.remaining(quota),
+            Self::CalendarWindow(window) => window.remaining(quota),
             Self::SlidingWindowLog(log) => log.remaining(quota),
             Self::SlidingWindowCounter(counter) => counter.remaining(quota),
             Self::TokenBucket(bucket) => bucket.remaining(quota),
@@ -151,6 +174,7 @@ impl Reading {
     fn wait_us(&self, state: Option<&State>, quota: &Quota, cost: u64) -> u64 {
         match (self, state) {
             (Self::FixedWindow(window), _) => window.wait_us(quota),
+            (Self::CalendarWindow(window), _) => window.wait_us(),
             (Self::SlidingWindowLog(reading), Some(State::SlidingWindowLog(log))) => log.wait_us(reading, quota, cost),
             // Nothing is stored, so nothing is used, and no cost within the capacity waits.
             (Self::SlidingWindowLog(_), _) => 0,
@@ -165,6 +189,11 @@ impl Reading {
             Self::FixedWindow(window) => {
                 let life = window.charge(quota, cost);
                 *state = Some(State::FixedWindow(*window));
+                life
+            }
+            Self::CalendarWindow(window) => {
+                let life = window.charge(cost);
+                *state = Some(State::CalendarWindow(*window));
                 life
             }
             Self::SlidingWindowLog(reading) => {
@@ -194,6 +223,9 @@ impl Reading {
         let grew = |now: Moment, stored: Moment| now.offset_us > stored.offset_us;
         match (self, state) {
             (Self::FixedWindow(now), Some(State::FixedWindow(stored))) if grew(now.moment, stored.moment) => {
+                *stored = *now
+            }
+            (Self::CalendarWindow(now), Some(State::CalendarWindow(stored))) if grew(now.moment, stored.moment) => {
                 *stored = *now
             }
             (Self::SlidingWindowCounter(now), Some(State::SlidingWindowCounter(stored)))

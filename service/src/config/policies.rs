@@ -5,9 +5,9 @@ use std::collections::{HashMap, HashSet};
 use weir_protocol::document::{Fields, Mistakes, Value};
 use weir_protocol::{MAX_QUANTITY, MAX_WINDOW_MS, is_name, is_unit};
 
-use super::read_window;
+use super::window;
 use crate::limiter::MAX_KEY_BYTES;
-use crate::policy::{Algorithm, Allowance, Mode, Policies, Policy};
+use crate::policy::{Algorithm, Allowance, Mode, Policies, Policy, Window};
 
 const ALGORITHMS: [(&str, Algorithm); 4] = [
     ("fixed_window", Algorithm::FixedWindow),
@@ -75,9 +75,8 @@ fn policy(mut fields: Fields<'_>, name: Option<&str>, mistakes: &mut Mistakes) -
     let limit = fields
         .required("limit", "a whole number, or `unlimited`", mistakes)
         .and_then(|(path, value)| limit(&path, value, mistakes));
-    let window_ms = fields
-        .required("window", "a duration, such as 1m", mistakes)
-        .and_then(|(path, value)| read_window(&path, value, mistakes));
+    let window = window::read(&mut fields, algorithm, mistakes);
+    let window_ms = if let Some(Window::Length(window_ms)) = window { Some(window_ms) } else { None };
     let frame = Frame { algorithm, window_ms };
     let burst = burst(&mut fields, limit, algorithm, mistakes);
     let unit = match fields.optional("unit") {
@@ -107,7 +106,7 @@ fn policy(mut fields: Fields<'_>, name: Option<&str>, mistakes: &mut Mistakes) -
     Some(Policy {
         name: name?.into(),
         algorithm: algorithm?,
-        window_ms: window_ms?,
+        window: window?,
         unit: unit?,
         mode: mode?,
         allowance: allowance?,

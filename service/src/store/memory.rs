@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use super::{Charge, Decision};
+use super::{Charge, Decision, StoreError};
 use crate::algorithm::{self, State};
 
 /// Due entries that a check looks at, for each limit that it charges. Above 1, or a backlog would never shrink.
@@ -53,12 +53,17 @@ impl MemoryStore {
         Self { clock, states: Mutex::default() }
     }
 
-    /// Decides a check now: all limits or none. The state keys must differ from each other.
-    pub fn check(&self, charges: &[Charge]) -> Vec<Decision> {
-        self.check_at(self.clock.now_us(), charges)
+    /// Decides a check now: all limits or none. The state keys must differ from each other. Fails only if its clock is
+    /// outside the calendar windows of a limit.
+    pub fn check(&self, charges: &[Charge]) -> Result<Vec<Decision>, StoreError> {
+        let now_us = self.clock.now_us();
+        if !algorithm::covers(now_us, charges) {
+            return Err(StoreError::OutsideWindows { now_us });
+        }
+        Ok(self.check_at(now_us, charges))
     }
 
-    /// Decides a check at a time, in microseconds since the Unix epoch.
+    /// Decides a check at a time, in microseconds since the Unix epoch, that the charges cover.
     pub fn check_at(&self, now_us: u64, charges: &[Charge]) -> Vec<Decision> {
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         states.purge(now_us, charges.len().saturating_mul(PURGED_PER_CHARGE));
@@ -250,8 +255,8 @@ mod tests {
             last_us = now_us;
         }
         // On that clock, a limit of an hour admits its limit and no more.
-        let admitted =
-            (0..5).filter(|_| store.check(&[charge("now", Algorithm::SlidingWindowLog, 3, 3_600_000)])[0].allowed);
+        let admitted = (0..5)
+            .filter(|_| store.check(&[charge("now", Algorithm::SlidingWindowLog, 3, 3_600_000)]).unwrap()[0].allowed);
         assert_eq!(admitted.count(), 3);
     }
 }

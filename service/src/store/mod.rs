@@ -1,5 +1,7 @@
 //! Where the state of limits lives: Redis or this process.
 
+use std::time::Instant;
+
 use ::redis::{ErrorKind, RedisError, ServerErrorKind};
 use thiserror::Error;
 
@@ -37,6 +39,9 @@ pub struct Decision {
     pub reset_us: u64,
     /// Time until the cost fits: `Some(0)` if admitted, `None` if it never can.
     pub retry_after_us: Option<u64>,
+    /// The end of the window that was counted in, where it is one of a calendar. In the state's own time, which is
+    /// ahead of the store's clock where that was set back.
+    pub window_end_us: Option<u64>,
 }
 
 /// A store.
@@ -55,6 +60,13 @@ pub enum StoreError {
     /// No answer within the deadline.
     #[error("no answer within the deadline")]
     Timeout,
+    /// The store's clock is outside the calendar windows that were passed: nothing was written. Ask again, with the
+    /// windows of its time.
+    #[error("the store's clock is elsewhere: {now_us} µs since the Unix epoch")]
+    OutsideWindows {
+        /// The store's time in microseconds since the Unix epoch.
+        now_us: u64,
+    },
     /// There is no connection: nothing was sent.
     #[error("not connected")]
     Disconnected,
@@ -96,11 +108,12 @@ impl Store {
         }
     }
 
-    /// Decides a check: all limits or none, in one atomic step. The state keys must differ from each other.
-    pub async fn check(&self, charges: &[Charge]) -> Result<Vec<Decision>, StoreError> {
+    /// Decides a check: all limits or none, in one atomic step. The state keys must differ from each other. The
+    /// store's timeout counts from `started`, so that a check that is asked a second time has no second one.
+    pub async fn check(&self, charges: &[Charge], started: Instant) -> Result<Vec<Decision>, StoreError> {
         match self {
-            Self::Redis(redis) => redis.check(charges).await,
-            Self::Memory(memory) => Ok(memory.check(charges)),
+            Self::Redis(redis) => redis.check(charges, started).await,
+            Self::Memory(memory) => memory.check(charges),
         }
     }
 
@@ -124,10 +137,25 @@ impl Store {
 // === impl StoreError ===
 
 impl StoreError {
+    /// What [`Self::kind`] can be.
+    pub const KINDS: [&str; 10] = [
+        "timeout",
+        "disconnected",
+        "connection",
+        "loading",
+        "read_only",
+        "busy",
+        "out_of_memory",
+        "access",
+        "script",
+        "reply",
+    ];
+
     /// A word of a closed set, for metrics.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Timeout => "timeout",
+            Self::OutsideWindows { .. } => "clock",
             Self::Disconnected => "disconnected",
             Self::Connection(_) => "connection",
             Self::Loading(_) => "loading",

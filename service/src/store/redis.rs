@@ -14,7 +14,7 @@ use redis::{
     ServerErrorKind, Value,
 };
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::{Charge, Decision, StoreError};
 use crate::config::RedisUrl;
@@ -81,9 +81,9 @@ impl RedisStore {
         Ok(Self { link: link_receiver, suspect, timeout })
     }
 
-    /// Decides a check within the deadline.
-    pub async fn check(&self, charges: &[Charge]) -> Result<Vec<Decision>, StoreError> {
-        match timeout(self.timeout, self.decide(charges)).await {
+    /// Decides a check within the deadline, which counts from `started`.
+    pub async fn check(&self, charges: &[Charge], started: std::time::Instant) -> Result<Vec<Decision>, StoreError> {
+        match timeout_at(Instant::from_std(started) + self.timeout, self.decide(charges)).await {
             Ok(result) => result,
             Err(_) => Err(StoreError::Timeout),
         }
@@ -102,7 +102,10 @@ impl RedisStore {
                 });
             }
         })?;
-        Ok(script::decode(&reply, charges)?)
+        match script::outside(&reply) {
+            Some(now_us) => Err(StoreError::OutsideWindows { now_us }),
+            None => Ok(script::decode(&reply, charges)?),
+        }
     }
 
     async fn connection(&self) -> Result<(MultiplexedConnection, u64), StoreError> {

@@ -23,6 +23,8 @@ pub struct Step {
 
 /// What Redis did at one step.
 pub struct Outcome {
+    /// The time, if that was all the script said.
+    pub outside_us: Option<u64>,
     pub decisions: Vec<Decision>,
     /// For each limit the elements of its state: none, one string, or a list's.
     pub states: Vec<Vec<Vec<u8>>>,
@@ -63,7 +65,12 @@ pub fn add(pipeline: &mut Pipeline, expiry: Expiry, step: &Step) {
 
 pub fn outcome(reply: Value, step: &Step) -> Outcome {
     let (decided, states, expiries_ms) = <(Value, _, _)>::from_redis_value(reply).unwrap();
-    Outcome { decisions: script::decode(&decided, &step.charges).unwrap(), states, expiries_ms }
+    let outside_us = script::outside(&decided);
+    let decisions = match outside_us {
+        Some(_) => vec![],
+        None => script::decode(&decided, &step.charges).unwrap(),
+    };
+    Outcome { outside_us, decisions, states, expiries_ms }
 }
 
 /// The elements that Redis holds for a state.
@@ -73,6 +80,9 @@ pub fn encode(state: Option<&State>) -> Vec<Vec<u8>> {
         None => vec![],
         Some(State::FixedWindow(window)) => {
             vec![packed(&[window.moment.at_us, window.count, window.moment.offset_us])]
+        }
+        Some(State::CalendarWindow(window)) => {
+            vec![packed(&[window.moment.at_us, window.count, window.moment.offset_us, window.end_us])]
         }
         Some(State::SlidingWindowCounter(counter)) => {
             vec![packed(&[counter.moment.at_us, counter.previous, counter.current, counter.moment.offset_us])]

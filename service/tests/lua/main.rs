@@ -6,6 +6,7 @@
 //! - `laws`       the definitions of the algorithms, tried out by brute force against the script (`model`)
 //! - `cases`      what went wrong in other limiters, in the numbers of their bug reports
 //! - `cost`       what a decision costs Redis: commands, keys, elements
+//! - `calendar`   windows of a calendar: histories, edges, clocks that differ
 //! - `shipped`    the script as it ships, on Redis' own clock: counts, expiry, foreign values, memory
 //!
 //! `server` starts the Redis, `fake_clock` puts a clock under the script that tests set.
@@ -13,6 +14,7 @@
 // Helpers outside of #[test] functions may stop at the first surprise as well.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod calendar;
 mod cases;
 mod cost;
 mod exact;

@@ -68,6 +68,7 @@ impl Model {
                     let window = u128::from(window);
                     self.deficit(at_us) + u128::from(cost) * window <= u128::from(self.quota.burst) * window
                 }
+                Algorithm::CalendarWindow(_) => panic!("the windows of a calendar are those of `calendar.rs`"),
             }
     }
 
@@ -105,6 +106,7 @@ impl Model {
                 let above = self.deficit(now_us) + cost * window - u128::from(self.quota.burst) * window;
                 above.div_ceil(limit)
             }
+            Algorithm::CalendarWindow(_) => panic!("the windows of a calendar are those of `calendar.rs`"),
         }
     }
 

@@ -29,9 +29,12 @@ impl Server {
         Self { process, folder }
     }
 
+    pub fn url(&self) -> String {
+        format!("redis+unix://{}", self.folder.join("redis.sock").display())
+    }
+
     pub fn connect(&self) -> redis::Connection {
-        let address = format!("redis+unix://{}", self.folder.join("redis.sock").display());
-        let client = redis::Client::open(address).unwrap();
+        let client = redis::Client::open(self.url()).unwrap();
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
             match client.get_connection() {

@@ -156,6 +156,7 @@ fn state_lives_as_long_as_its_content() {
             let expected = |now_us: u64| match algorithm {
                 Algorithm::FixedWindow => (now_us / 1000 / window_ms + 1) * window_ms,
                 Algorithm::SlidingWindowCounter => (now_us / 1000 / window_ms + 2) * window_ms,
+                Algorithm::CalendarWindow(_) => panic!("see calendar.rs"),
                 Algorithm::SlidingWindowLog => now_us / 1000 + window_ms,
                 Algorithm::TokenBucket => now_us / 1000 + (window_ms * 1000 * cost).div_ceil(limit * 1000),
             };

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 use weir_service::algorithm::{self, State};
+use weir_service::calendar::Edges;
 use weir_service::policy::{Algorithm, Mode, Quota};
 use weir_service::store::memory::MemoryStore;
 use weir_service::store::{Charge, Decision};
@@ -14,7 +15,8 @@ use weir_service::store::{Charge, Decision};
 use crate::fake_clock::{self, Expiry, Step};
 use crate::server::Server;
 
-const FILES: [&str; 5] = ["check", "fixed_window", "sliding_window_counter", "sliding_window_log", "token_bucket"];
+const FILES: [&str; 6] =
+    ["calendar_window", "check", "fixed_window", "sliding_window_counter", "sliding_window_log", "token_bucket"];
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -45,8 +47,12 @@ struct Limit {
 #[serde(deny_unknown_fields)]
 struct Numbers {
     limit: u64,
+    #[serde(default)]
     window_ms: u64,
+    #[serde(default)]
     burst: u64,
+    /// Of a calendar window, instead of `window_ms` and `burst`.
+    edges_us: Option<[u64; 4]>,
 }
 
 #[derive(Deserialize)]
@@ -56,10 +62,14 @@ struct Expect {
     remaining: u64,
     reset_us: u64,
     retry_after_us: Option<u64>,
+    window_end_us: Option<u64>,
 }
 
-fn algorithm(name: &str) -> Algorithm {
+fn algorithm(name: &str, numbers: &Numbers) -> Algorithm {
+    assert_eq!(name == "calendar_window", numbers.edges_us.is_some());
+    assert_ne!(numbers.edges_us.is_some(), numbers.window_ms > 0 && numbers.burst > 0);
     match name {
+        "calendar_window" => Algorithm::CalendarWindow(Edges(numbers.edges_us.unwrap())),
         "fixed_window" => Algorithm::FixedWindow,
         "sliding_window_log" => Algorithm::SlidingWindowLog,
         "sliding_window_counter" => Algorithm::SlidingWindowCounter,
@@ -112,7 +122,7 @@ fn load() -> Vec<Vector> {
                     .map(|limit| Charge {
                         state_key: format!("{prefix}: {}", limit.key),
                         quota: Quota {
-                            algorithm: algorithm(&limit.algorithm),
+                            algorithm: algorithm(&limit.algorithm, &limit.quota),
                             limit: limit.quota.limit,
                             window_ms: limit.quota.window_ms,
                             burst: limit.quota.burst,
@@ -127,6 +137,7 @@ fn load() -> Vec<Vector> {
                     remaining: expect.remaining,
                     reset_us: expect.reset_us,
                     retry_after_us: expect.retry_after_us,
+                    window_end_us: expect.window_end_us,
                 });
                 expected.push(decisions.collect());
             }
