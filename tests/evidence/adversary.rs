@@ -1,5 +1,5 @@
 //! A client that knows the limit, the window and Redis' clock, and looks for the plan that gets the most units into one
-//! trailing window. It does not know the algorithm: it tries plans and keeps what worked.
+//! span of a given length. It does not know the algorithm: it tries plans and keeps what worked.
 
 use crate::limiter::Limiter;
 use crate::measures::{admitted, largest_in_window};
@@ -22,7 +22,7 @@ pub struct Plan {
     pub every_us: f64,
 }
 
-/// The best plan against a limiter, and what it got into one trailing window.
+/// The best plan against a limiter, and what it got into one span.
 pub struct Attack {
     pub plan: Plan,
     pub largest: usize,
@@ -62,21 +62,21 @@ impl Plan {
     }
 }
 
-/// Searches; the seed determines the way.
-pub fn search(simulation: &mut Simulation, seed: u64, limiter: Limiter) -> Attack {
+/// Searches for the fullest span of this length; the seed determines the way.
+pub fn search(simulation: &mut Simulation, seed: u64, limiter: Limiter, span_us: u64) -> Attack {
     let mut random = Random::new(seed, limiter.label());
     let plans: Vec<Plan> = (0..PLANS).map(|_| Plan::random(&mut random)).collect();
-    let mut best = try_all(simulation, limiter, plans);
+    let mut best = try_all(simulation, limiter, span_us, plans);
     for _ in 0..ROUNDS {
         let mut plans = vec![best.plan];
         plans.extend((1..PLANS).map(|_| best.plan.varied(&mut random)));
-        best = try_all(simulation, limiter, plans);
+        best = try_all(simulation, limiter, span_us, plans);
     }
     best
 }
 
 /// The first of those that got most.
-fn try_all(simulation: &mut Simulation, limiter: Limiter, plans: Vec<Plan>) -> Attack {
+fn try_all(simulation: &mut Simulation, limiter: Limiter, span_us: u64, plans: Vec<Plan>) -> Attack {
     // A client for each plan: they do not meet.
     let all: Vec<Vec<Request>> = plans.iter().zip(0..).map(|(plan, client)| plan.requests(client, 1)).collect();
     let verdicts = simulation.decide(limiter, &all.concat());
@@ -85,7 +85,7 @@ fn try_all(simulation: &mut Simulation, limiter: Limiter, plans: Vec<Plan>) -> A
     for (plan, requests) in plans.into_iter().zip(&all) {
         let (these, rest) = verdicts.split_at(requests.len());
         verdicts = rest;
-        let largest = largest_in_window(admitted(requests, these), WINDOW_US);
+        let largest = largest_in_window(admitted(requests, these), span_us);
         if best.as_ref().is_none_or(|best| largest > best.largest) {
             best = Some(Attack { plan, largest });
         }

@@ -49,6 +49,11 @@ pub fn broken(evidence: &Evidence) -> Vec<String> {
         let near = attack.largest as u64 * 100 >= limiter.bound(LIMIT) * 97;
         claim(near, format!("(b) the adversary of {limiter:?} comes near the bound: {}", attack.largest));
     }
+    for (attack, limiter) in evidence.precision.short_attacks.iter().zip(Limiter::ALL) {
+        let bound = limiter.short_bound(LIMIT);
+        let near = attack.largest as u64 <= bound && attack.largest as u64 * 100 >= bound * 90;
+        claim(near, format!("(b) the adversary of {limiter:?} in a tenth of a window: {} of {bound}", attack.largest));
+    }
     claim(evidence.precision.rows.iter().any(|row| row.name == ADVERSARY), "(c) the adversary is shown".into());
 
     let sizes = &evidence.cost.sizes;

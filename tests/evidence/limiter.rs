@@ -76,6 +76,18 @@ impl Limiter {
         policy
     }
 
+    /// The most that any tenth of a window can hold, by its rule.
+    pub fn short_bound(self, limit: u64) -> u64 {
+        match self {
+            Self::FixedWindow => 2 * limit,
+            Self::Log => limit,
+            // In any span the counter admits limit * (1 + span / window) at most: of the previous window's units only
+            // that part has been forgotten. The span is half open, as below.
+            Self::Counter => limit + limit / 10 - 1,
+            Self::Bucket | Self::SmallBucket => self.burst(limit) + limit / 10 - 1,
+        }
+    }
+
     /// The most that any trailing window can hold, by its rule.
     pub fn bound(self, limit: u64) -> u64 {
         match self {

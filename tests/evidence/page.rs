@@ -9,6 +9,7 @@ pub use pictures::pictures;
 
 use crate::Evidence;
 use crate::limiter::Limiter;
+use crate::picture::grouped;
 use crate::precision::Row;
 use crate::traffic::LIMIT;
 
@@ -21,14 +22,14 @@ pub fn text(evidence: &Evidence) -> String {
     let mut add = |text: &str| writeln!(page, "{}\n", text.trim()).expect("memory");
     add("# The four algorithms, measured");
     add(
-        "This page and its pictures are written by a program, not by hand (`tests/evidence/`). It drives the service and \
-         the script as they ship, on a real Redis:",
+        "This page and its pictures are written by a program, not by hand (`tests/evidence/`). It drives the service and the
+script as they ship, on a real Redis:",
     );
     add("```console\nmake evidence\n```");
     add(&format!(
-        "It takes less than five minutes. The seed is {}; with the same seed every table comes out the same, except those \
-         marked *timing*, which depend on the machine. [How it was measured](#how-it-was-measured) says what ran on a \
-         real clock and what on a simulated one.",
+        "It takes less than five minutes. The seed is {}; with the same seed every table comes out the same, except those
+marked *timing*, which depend on the machine. [How it was measured](#how-it-was-measured) says what ran on a real clock and
+what on a simulated one.",
         evidence.seed
     ));
     add(&choice(evidence));
@@ -47,8 +48,10 @@ pub fn text(evidence: &Evidence) -> String {
 
 fn choice(evidence: &Evidence) -> String {
     let counter = attack(evidence, Limiter::Counter);
-    let log_100 = evidence.cost.sizes.iter().find(|size| size.requests == 100).expect("measured").bytes[1];
-    let log_100k = evidence.cost.sizes.iter().find(|size| size.requests == 100_000).expect("measured").bytes[1];
+    let [log_100, log_100k] = [100, 100_000].map(|requests| {
+        let size = evidence.cost.sizes.iter().find(|size| size.requests == requests);
+        grouped(size.expect("a measured size").bytes[1] as f64)
+    });
     format!(
         "## Which one to choose
 
@@ -56,12 +59,12 @@ fn choice(evidence: &Evidence) -> String {
   at any limit. It takes the same little memory however high the limit is, and there is no moment at which a client is
   given a fresh limit. It is an estimate: it assumes that the requests of the previous window came evenly. Who sends them
   all at the end of that window, and then a few at a time, gets **nearly twice the limit into one trailing window**:
-  {counter} of a limit of {LIMIT} here, and 2 × limit - 1 is the most that there can be. That takes a whole window; in a
-  short time nobody gets more than about the limit.
+  {counter} of a limit of {LIMIT} here, and 2 × limit - 1 is the most that there can be. But that takes a whole window: in any
+  shorter span it admits at most limit × (1 + span / window), in a tenth of a window 1.1 times the limit. A token bucket
+  with `burst` equal to `limit` has the same bound.
 - **`sliding_window_log`, for a promise.** Never more than the limit in any span of a window, wherever it begins: password
-  attempts, payments, a contract. It remembers each admitted request, so it is for limits up to some thousands: {log_100} \
-  bytes a
-  client at a limit of 100, {log_100k} bytes at 100 000. A client that has used up its limit in one moment waits a
+  attempts, payments, a contract. It remembers each admitted request, so it is for limits up to some thousands: {log_100} bytes
+  a client at a limit of 100, {log_100k} bytes at 100 000. A client that has used up its limit in one moment waits a
   whole window, and then can do so again.
 - **`token_bucket`, for a pace, or for costs.** What must not be overrun is something that works at a rate: a database, a
   model, another company's API. `limit` is the rate, `burst` is what may come at once, and they are set apart. It is the
@@ -70,19 +73,18 @@ fn choice(evidence: &Evidence) -> String {
   nobody may exceed by much, set `burst` to a tenth of it or less.
 - **`fixed_window`, for quotas that start over.** \"10 000 a day\" on a price list: within each window of the clock it is
   exact, everybody understands it, and everybody knows when it starts over. Around an edge twice the limit passes in
-  an instant, and no adversary is needed: it is enough that many clients start on the minute. Not for protecting
-  anything."
+  an instant, and no ill will is needed: it is enough that a client's jobs start on the minute. Not for protecting what a
+  burst can break."
     )
 }
 
 /// The comparison that is found everywhere, line by line.
 fn usual_table(evidence: &Evidence) -> String {
     let rows = &evidence.precision.rows;
-    let [fixed, counter, log_bytes] = [0, 2, 1].map(|column| {
+    let [fixed, log_bytes, counter, bucket] = [0, 1, 2, 3].map(|column| {
         let sizes = &evidence.cost.sizes;
-        (sizes[0].bytes[column], sizes[sizes.len() - 1].bytes[column])
+        [0, sizes.len() - 1].map(|size| grouped(sizes[size].bytes[column] as f64))
     });
-    let bucket = (evidence.cost.sizes[0].bytes[3], evidence.cost.sizes[evidence.cost.sizes.len() - 1].bytes[3]);
     let log_costs = (&evidence.cost.costs[1], &evidence.cost.costs[4]);
     let boundary = &evidence.boundary[0];
     let (holding, failing): (Vec<&Row>, Vec<&Row>) =
@@ -92,6 +94,7 @@ fn usual_table(evidence: &Evidence) -> String {
             rows.iter().map(|row| format!("{} ({:.2} %)", row.name, agreement(row, Limiter::Counter))).collect();
         if entries.is_empty() { "none".to_owned() } else { entries.join(", ") }
     };
+    let amounts: Vec<String> = rows.iter().map(|row| format!("{} {:.1}", row.name, amount(row))).collect();
     let fixed_agreements: Vec<f64> = rows.iter().map(|row| agreement(row, Limiter::FixedWindow)).collect();
     let worst_fixed = fixed_agreements.iter().copied().fold(f64::INFINITY, f64::min);
     let best_fixed = fixed_agreements.iter().copied().fold(0.0, f64::max);
@@ -110,31 +113,34 @@ windows it is exact |
 decision against the rule ([b](#b-the-fullest-window), [c](#c-wrong-decisions)) | yes |
 | sliding log: O(N) | {} bytes after 1 request, {} after 100 000; an admission takes {:.0} µs with some hundred requests \
 in the log and {:.0} µs with 100 000 (*timing*) | of memory, yes; of time, no: this one searches in O(log N) |
-| sliding counter: about 99 % | decides as the exact log does in at least {ABOUT_99} % of the requests of: {}. In fewer \
-of: {} ([c](#c-wrong-decisions)) | **it depends on the traffic.** It says nothing about one client at its limit, and the \
-fullest window has {} of {LIMIT} |
+| sliding counter: about 99 % | **how many** it admits, in percent of what the log admits: {} ([c](#c-wrong-decisions)) | yes \
+for traffic without a rhythm, less so for bursts, not for an adversary |
+| | **which** it admits: decides as the exact log does in at least {ABOUT_99} % of the requests of {}; in fewer of {} | \
+it depends on the traffic: yes for clients below their limit, no for a client at it or above |
+| | **how much a window holds**: up to {} of {LIMIT} ([b](#b-the-fullest-window)) | no: nearly twice the limit |
 | sliding counter: O(1) | {} bytes after 1 request, {} after 100 000 | yes |
 | token bucket: controlled burst | the fullest window has {} of {LIMIT} with `burst` = limit, {} with a tenth of it | yes, \
 but it is `burst` that controls it, and at its default a window can hold twice the limit |
 | token bucket: O(1) | {} bytes after 1 request, {} after 100 000 | yes |",
         boundary.at(crate::boundary::FIRST_MS) + boundary.at(crate::boundary::SECOND_MS),
         crate::boundary::LIMIT,
-        fixed.0,
-        fixed.1,
+        fixed[0],
+        fixed[1],
         attack(evidence, Limiter::Log),
-        log_bytes.0,
-        log_bytes.1,
+        log_bytes[0],
+        log_bytes[1],
         log_costs.0.admitted_us,
         log_costs.1.admitted_us,
+        amounts.join(", "),
         list(&holding),
         list(&failing),
         attack(evidence, Limiter::Counter),
-        counter.0,
-        counter.1,
+        counter[0],
+        counter[1],
         attack(evidence, Limiter::Bucket),
         attack(evidence, Limiter::SmallBucket),
-        bucket.0,
-        bucket.1,
+        bucket[0],
+        bucket[1],
     )
 }
 
@@ -174,7 +180,8 @@ limit grants:
     text.push_str(
         "
 **The adversary** knows the limit, the window and Redis' clock, not the algorithm. Its plan: the whole limit at one moment,
-all of it again at another, then one request every so often until a window after the first. For each algorithm it tries 40
+all of it again at another, then one request every so often until a window after the first. For each algorithm, and for
+spans of a window and of a tenth of one, it tries 40
 random plans, then three times 39 variations of the best one. The search need not find the worst, so the table in (b) has
 the bound of each rule beside it.
 ",
@@ -185,6 +192,11 @@ the bound of each rule beside it.
 fn attack(evidence: &Evidence, limiter: Limiter) -> usize {
     let attacks = evidence.precision.attacks.iter().zip(Limiter::ALL);
     attacks.filter(|(_, one)| *one == limiter).map(|(attack, _)| attack.largest).sum()
+}
+
+/// What the counter admits, in percent of what the exact log admits.
+fn amount(row: &Row) -> f64 {
+    100.0 * row.of(Limiter::Counter).admitted as f64 / row.of(Limiter::Log).admitted as f64
 }
 
 /// Requests that a limiter decides as the exact log does, in percent.

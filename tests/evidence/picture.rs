@@ -71,14 +71,14 @@ pub fn lines(title: &str, x: &Axis<'_>, y: &Axis<'_>, lines: &[Line], marks: &[M
             .y_label_area_size(62)
             .build_cartesian_2d(x.from..x.to, y.from..y.to)
             .expect("a chart");
-        let text = (FONT, 14).into_font().color(&INK);
+        let text = (FONT, 16).into_font().color(&INK);
         chart
             .configure_mesh()
             .bold_line_style(FAINT)
             .light_line_style(TRANSPARENT)
             .axis_style(INK)
             .label_style(text.clone())
-            .axis_desc_style((FONT, 15).into_font().color(&INK))
+            .axis_desc_style((FONT, 17).into_font().color(&INK))
             .x_desc(x.title)
             .y_desc(y.title)
             .x_labels(13)
@@ -88,11 +88,11 @@ pub fn lines(title: &str, x: &Axis<'_>, y: &Axis<'_>, lines: &[Line], marks: &[M
             .expect("a mesh");
         for mark in marks {
             let (from, to, label, at) = match *mark {
-                Mark::Across(at, label) => ((x.from, at), (x.to, at), label, (x.to, at)),
+                Mark::Across(at, label) => ((x.from, at), (x.to, at), label, (x.from, at)),
                 Mark::Upright(at, label) => ((at, y.from), (at, y.to), label, (at, y.to)),
             };
             let pos = match mark {
-                Mark::Across(..) => Pos::new(HPos::Right, VPos::Bottom),
+                Mark::Across(..) => Pos::new(HPos::Left, VPos::Bottom),
                 Mark::Upright(..) => Pos::new(HPos::Left, VPos::Top),
             };
             let style = text.clone().pos(pos);
@@ -125,8 +125,8 @@ pub fn log_lines(title: &str, x: &Axis<'_>, y: &Axis<'_>, lines: &[Line]) -> Str
             .bold_line_style(FAINT)
             .light_line_style(TRANSPARENT)
             .axis_style(INK)
-            .label_style((FONT, 14).into_font().color(&INK))
-            .axis_desc_style((FONT, 15).into_font().color(&INK))
+            .label_style((FONT, 16).into_font().color(&INK))
+            .axis_desc_style((FONT, 17).into_font().color(&INK))
             .x_desc(x.title)
             .y_desc(y.title)
             .x_label_formatter(&|value| grouped(*value))
@@ -143,18 +143,30 @@ pub fn log_lines(title: &str, x: &Axis<'_>, y: &Axis<'_>, lines: &[Line]) -> Str
             };
             match line.limiter {
                 Limiter::FixedWindow => {
-                    chart.draw_series(points().map(|at| TriangleMarker::new(at, 7, colour.filled()))).expect("points");
+                    chart.draw_series(points().map(|at| TriangleMarker::new(at, 11, colour.filled()))).expect("points");
                 }
                 Limiter::Counter => {
-                    chart.draw_series(points().map(|at| Cross::new(at, 6, colour.stroke_width(2)))).expect("points");
+                    chart.draw_series(points().map(|at| Cross::new(at, 8, colour.stroke_width(2)))).expect("points");
                 }
                 _ => {
-                    chart.draw_series(points().map(|at| Circle::new(at, 5, colour.filled()))).expect("points");
+                    chart.draw_series(points().map(|at| Circle::new(at, 4, colour.filled()))).expect("points");
                 }
             }
         }
     })
 }
+
+/// What stands above a chart: a sample, and whose it is.
+struct Entry {
+    text: String,
+    colour: RGBColor,
+    dash: (u32, u32),
+}
+
+/// Width of a sample.
+const SAMPLE: i32 = 26;
+/// The sample of a bar.
+const BLOCK: (u32, u32) = (14, 100);
 
 /// Bars of one colour, one for each category.
 pub struct Bars<'a> {
@@ -164,14 +176,9 @@ pub struct Bars<'a> {
 }
 
 /// Groups of bars, one group for each category, each bar with its value on top.
-pub fn bars(
-    title: &str,
-    y: &Axis<'_>,
-    categories: &[String],
-    series: &[Bars<'_>],
-    across: Option<(f64, &str)>,
-) -> String {
-    let legend: Vec<_> = series.iter().map(|bars| (bars.label.to_owned(), bars.colour)).collect();
+pub fn bars(title: &str, y: &Axis<'_>, categories: &[String], series: &[Bars<'_>], across: Option<f64>) -> String {
+    let legend: Vec<_> =
+        series.iter().map(|bars| Entry { text: bars.label.to_owned(), colour: bars.colour, dash: BLOCK }).collect();
     draw(title, 460, &legend, |area| {
         let groups = categories.len() as f64;
         let mut chart = ChartBuilder::on(area)
@@ -186,8 +193,8 @@ pub fn bars(
             .bold_line_style(FAINT)
             .light_line_style(TRANSPARENT)
             .axis_style(INK)
-            .label_style((FONT, 14).into_font().color(&INK))
-            .axis_desc_style((FONT, 15).into_font().color(&INK))
+            .label_style((FONT, 16).into_font().color(&INK))
+            .axis_desc_style((FONT, 17).into_font().color(&INK))
             .y_desc(y.title)
             .x_labels(0)
             .y_label_formatter(&|value| format!("{value:.0}"))
@@ -205,21 +212,18 @@ pub fn bars(
                 let frame = Rectangle::new([(left, y.from), (right, *value)], INK.stroke_width(1));
                 chart.draw_series([bar, frame]).expect("a bar");
                 let (at_x, at_y) = chart.plotting_area().map_coordinate(&((left + right) / 2.0, *value));
-                let style = label(10).pos(Pos::new(HPos::Center, VPos::Bottom));
+                let style = label(12).pos(Pos::new(HPos::Center, VPos::Bottom));
                 area_text(area, &short(*value), (at_x, at_y - 2), &style);
             }
         }
-        if let Some((at, text)) = across {
+        if let Some(at) = across {
             let line = [(0.0, at), (groups, at)];
             chart.draw_series(DashedLineSeries::new(line, 6, 4, INK.stroke_width(2))).expect("a mark");
-            let style = label(13).pos(Pos::new(HPos::Left, VPos::Bottom));
-            let (at_x, at_y) = chart.plotting_area().map_coordinate(&(0.0, at));
-            area_text(area, text, (at_x + 4, at_y - 2), &style);
         }
         for (group, category) in categories.iter().enumerate() {
             let (at_x, at_y) = chart.plotting_area().map_coordinate(&(group as f64 + 0.5, y.from));
             for (number, line) in category.split('\n').enumerate() {
-                let style = label(13).pos(Pos::new(HPos::Center, VPos::Top));
+                let style = label(16).pos(Pos::new(HPos::Center, VPos::Top));
                 area_text(area, line, (at_x, at_y + 8 + 16 * number as i32), &style);
             }
         }
@@ -242,8 +246,8 @@ pub fn ticks(title: &str, x: &Axis<'_>, rows: &[(Limiter, &[f64])], marks: &[f64
             .bold_line_style(FAINT)
             .light_line_style(TRANSPARENT)
             .axis_style(INK)
-            .label_style((FONT, 14).into_font().color(&INK))
-            .axis_desc_style((FONT, 15).into_font().color(&INK))
+            .label_style((FONT, 16).into_font().color(&INK))
+            .axis_desc_style((FONT, 17).into_font().color(&INK))
             .x_desc(x.title)
             .y_labels(0)
             .x_labels(9)
@@ -260,25 +264,31 @@ pub fn ticks(title: &str, x: &Axis<'_>, rows: &[(Limiter, &[f64])], marks: &[f64
             let tick = |at: &f64| PathElement::new([(*at, bottom), (*at, bottom + 0.5)], style);
             chart.draw_series(times.iter().map(tick)).expect("ticks");
             let (at_x, at_y) = chart.plotting_area().map_coordinate(&(x.from, bottom + 0.52));
-            let style = label(14).pos(Pos::new(HPos::Left, VPos::Bottom));
+            let style = label(16).pos(Pos::new(HPos::Left, VPos::Bottom));
             area_text(area, limiter.label(), (at_x + 6, at_y), &style);
         }
     })
 }
 
 /// A white ground, the title, the legend, and below them the chart.
-fn draw(title: &str, height: u32, legend: &[(String, RGBColor)], chart: impl FnOnce(&Area<'_>)) -> String {
+fn draw(title: &str, height: u32, legend: &[Entry], chart: impl FnOnce(&Area<'_>)) -> String {
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
         root.fill(&WHITE).expect("a ground");
-        area_text(&root, title, (16, 12), &(FONT, 18).into_font().color(&INK));
+        area_text(&root, title, (16, 12), &(FONT, 21).into_font().color(&INK));
         let mut at = 16;
         let top = if legend.is_empty() { 36 } else { 62 };
-        for (text, colour) in legend {
-            root.draw(&Rectangle::new([(at, 42), (at + 14, 54)], colour.filled())).expect("a legend");
-            area_text(&root, text, (at + 20, 40), &label(14));
-            at += 20 + 7 * text.chars().count() as i32 + 20;
+        for Entry { text, colour, dash } in legend {
+            let (length, gap) = *dash;
+            for from in (0..SAMPLE).step_by((length + gap) as usize) {
+                let to = (from + length as i32).min(SAMPLE);
+                let height = if *dash == BLOCK { 6 } else { 2 };
+                let sample = Rectangle::new([(at + from, 49 - height), (at + to, 49 + height)], colour.filled());
+                root.draw(&sample).expect("a legend");
+            }
+            area_text(&root, text, (at + SAMPLE + 6, 41), &label(16));
+            at += SAMPLE + 6 + 7 * text.chars().count() as i32 + 22;
         }
         chart(&root.margin(top, 0, 0, 0));
         root.present().expect("a picture");
@@ -286,8 +296,16 @@ fn draw(title: &str, height: u32, legend: &[(String, RGBColor)], chart: impl FnO
     svg
 }
 
-fn legend_of(lines: &[Line]) -> Vec<(String, RGBColor)> {
-    lines.iter().map(|line| (line.label.clone(), colour(line.limiter))).collect()
+fn legend_of(lines: &[Line]) -> Vec<Entry> {
+    let entry = |line: &Line| Entry {
+        text: line.label.clone(),
+        colour: colour(line.limiter),
+        dash: match dash(line.limiter) {
+            (_, 0) => (SAMPLE as u32, 0),
+            dash => dash,
+        },
+    };
+    lines.iter().map(entry).collect()
 }
 
 fn label(size: i32) -> TextStyle<'static> {

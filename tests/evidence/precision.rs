@@ -38,18 +38,24 @@ impl Row {
 
 pub struct Measured {
     pub rows: Vec<Row>,
-    /// The worst that the adversary found for each of [`Limiter::ALL`].
+    /// The worst that the adversary found for each of [`Limiter::ALL`] in a window.
     pub attacks: Vec<Attack>,
+    /// Likewise in a [`TENTH_US`].
+    pub short_attacks: Vec<Attack>,
 }
 
 /// What the adversary does to the counter, over and over.
 pub const ADVERSARY: &str = "adversary of the counter";
 const ATTACKS: u64 = 50;
+/// A tenth of the window.
+const TENTH_US: u64 = WINDOW_US / 10;
 
 pub fn measure(redis: &Redis, seed: u64) -> Measured {
     let mut simulation = Simulation::start(redis);
     let attacks: Vec<Attack> =
-        Limiter::ALL.into_iter().map(|limiter| adversary::search(&mut simulation, seed, limiter)).collect();
+        Limiter::ALL.into_iter().map(|limiter| adversary::search(&mut simulation, seed, limiter, WINDOW_US)).collect();
+    let short_attacks: Vec<Attack> =
+        Limiter::ALL.into_iter().map(|limiter| adversary::search(&mut simulation, seed, limiter, TENTH_US)).collect();
     let worst = attacks.iter().zip(Limiter::ALL).find(|(_, limiter)| *limiter == Limiter::Counter);
     let repeated = repeated(worst.expect("the counter is one of them").0.plan);
     let mut rows: Vec<Row> = traffic::all(seed)
@@ -62,7 +68,7 @@ pub fn measure(redis: &Redis, seed: u64) -> Measured {
         "the plan that the search found worst for the counter, 50 times, an idle window between two",
         &repeated,
     ));
-    Measured { rows, attacks }
+    Measured { rows, attacks, short_attacks }
 }
 
 /// A plan reaches from the window before its edge to the one after; with a window of silence it takes four.

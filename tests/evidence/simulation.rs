@@ -90,7 +90,7 @@ mod tests {
                 }
                 assert_eq!(against_rule(requests, &log, LIMIT, WINDOW_US).total(), 0, "{}", traffic.name);
             }
-            numbers.push((adversary::search(&mut simulation, 7, Limiter::Counter).largest, 0));
+            numbers.push((adversary::search(&mut simulation, 7, Limiter::Counter, WINDOW_US).largest, 0));
             numbers
         };
         assert_eq!(measure().await, measure().await);

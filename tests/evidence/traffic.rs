@@ -72,6 +72,16 @@ pub fn all(seed: u64) -> Vec<Traffic> {
                 .collect(),
         },
         Traffic {
+            name: "light clients",
+            how: "1 hour of 60 clients with independent requests, their loads spread evenly in the logarithm from 0.01 to 1",
+            requests: (0..60)
+                .flat_map(|k| {
+                    let load = 0.01 * 100_f64.powf(f64::from(k) / 59.0);
+                    poisson(&mut Random::new(seed, &format!("light client {k}")), k, 1.0, |_| load)
+                })
+                .collect(),
+        },
+        Traffic {
             name: "saturating",
             how: "1 hour of a client that asks every 100 ms, six times the limit's rate, whatever it is answered",
             requests: (0..36_000).map(|n| Request { at_us: START_US + n * 100_000, client: 0 }).collect(),
@@ -136,6 +146,7 @@ mod tests {
                     "Poisson, load 2" => 720.0,
                     "diurnal" => 1440.0,
                     "many clients" => 60.0 * (1..=400).map(|k| 4.0 / f64::from(k)).sum::<f64>(),
+                    "light clients" => (0..60).map(|k| 0.6 * 100_f64.powf(f64::from(k) / 59.0)).sum(),
                     "saturating" => 360.0,
                     other => panic!("{other}"),
                 };

@@ -10,7 +10,7 @@ use crate::picture::grouped;
 use crate::smoothness;
 use crate::traffic::LIMIT;
 
-use super::agreement;
+use super::{agreement, amount};
 
 pub fn boundary(evidence: &Evidence) -> String {
     let mut text = format!(
@@ -68,7 +68,18 @@ not only those of the clock.
     writeln!(text, "| **adversary of each** | {} |", found.join(" | ")).expect("memory");
     let bounds = Limiter::ALL.map(|limiter| percent(limiter.bound(LIMIT)));
     writeln!(text, "| *bound of its rule* | {} |", bounds.join(" | ")).expect("memory");
-    text.push_str("\nWhat the adversary found best:\n\n| | the limit at once before an edge | again after it | then one every |\n| --- | ---: | ---: | ---: |\n");
+    writeln!(
+        text,
+        "\nThe same in a tenth of a window, 6 s: what can hit a backend at once.\n\n{}",
+        head("").trim_end()
+    )
+    .expect("memory");
+    let found: Vec<String> =
+        evidence.precision.short_attacks.iter().map(|attack| percent(attack.largest as u64)).collect();
+    writeln!(text, "| **adversary of each, in a tenth** | {} |", found.join(" | ")).expect("memory");
+    let bounds = Limiter::ALL.map(|limiter| percent(limiter.short_bound(LIMIT)));
+    writeln!(text, "| *bound of its rule* | {} |", bounds.join(" | ")).expect("memory");
+    text.push_str("\nWhat the adversary found best in a window:\n\n| | the limit at once before an edge | again after it | then one every |\n| --- | ---: | ---: | ---: |\n");
     for (attack, limiter) in evidence.precision.attacks.iter().zip(Limiter::ALL) {
         let Plan { before_edge_us, after_edge_us, every_us } = attack.plan;
         let [before, after, every] = [before_edge_us, after_edge_us, every_us].map(duration);
@@ -76,8 +87,9 @@ not only those of the clock.
     }
     text.push_str(
         "
-Without an adversary the counter stays much nearer to the limit than the fixed window does. With one, it has no better bound
-than the fixed window; the difference is that it gives the second limit out slowly. Every plan against the log is as good as
+Without an adversary the counter stays nearer to the limit than the fixed window does, but bursts alone take it far above.
+With an adversary it has hardly a better bound than the fixed window in a window; the difference is that it gives the second
+limit out slowly, as the bucket does. Every plan against the log is as good as
 any other: it ends at the limit.",
     );
     text
@@ -92,20 +104,21 @@ trailing window, or refuses although it has not.
 
 ![Share of decisions that differ from the exact log's, by traffic](algorithms/wrong-decisions.svg)
 
-| traffic | requests | the log admits | the counter admits | against the log: admitted / refused | agreement | against the \
-rule: admitted / refused |
-| --- | ---: | ---: | ---: | ---: | ---: | ---: |
+| traffic | requests | the log admits | the counter admits | counter / log | against the log: admitted / refused | agreement \
+| against the rule: admitted / refused |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
 "
     .to_owned();
     for row in &evidence.precision.rows {
         let (log, counter) = (row.of(Limiter::Log), row.of(Limiter::Counter));
         writeln!(
             text,
-            "| {} | {} | {:.2} % | {:.2} % | {:.2} % / {:.2} % | **{:.2} %** | {:.2} % / {:.2} % |",
+            "| {} | {} | {:.2} % | {:.2} % | {:.1} % | {:.2} % / {:.2} % | **{:.2} %** | {:.2} % / {:.2} % |",
             row.name,
             grouped(row.requests as f64),
             row.percent(log.admitted),
             row.percent(counter.admitted),
+            amount(row),
             row.percent(counter.against_log.admitted),
             row.percent(counter.against_log.refused),
             agreement(row, Limiter::Counter),
@@ -122,10 +135,13 @@ rule: admitted / refused |
     }
     text.push_str(
         "
-How to read it: a client well below its limit is never refused by either, one far above it nearly always by both. They part
-where a client is at its limit, and there they differ mostly in *which* request of a crowd they admit, not in how many: compare
-the columns of what is admitted. So the figure that is told about a sliding counter is first of all a figure about the
-traffic. The token bucket with `burst` = limit is no approximation of the log: that it disagrees is no fault.",
+How to read it: a client well below its limit is hardly ever refused by either. They part where a client is at its limit or
+above, and there they differ mostly in *which* request of a crowd they admit, and hardly in *how many* (counter / log),
+unless the requests have a rhythm that fits the windows. So the \"about 99 %\" that is told of a sliding counter is fair for
+amounts, and as a share of right decisions it is a figure about the traffic: with enough clients below their limit any
+algorithm reaches it. *Against the rule* counts every refusal while one unit was free: a client that asks ten times a second
+is refused wrongly as often until that unit is granted. A token bucket does not approximate the log: that it disagrees is no
+fault.",
     );
     text
 }
