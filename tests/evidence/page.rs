@@ -14,7 +14,7 @@ use crate::precision::Row;
 use crate::traffic::LIMIT;
 
 /// From this agreement on with the exact log the page says that "about 99 %" holds.
-const ABOUT_99: f64 = 98.5;
+pub const ABOUT_99: f64 = 98.5;
 
 /// The whole page.
 pub fn text(evidence: &Evidence) -> String {
@@ -68,7 +68,7 @@ fn choice(evidence: &Evidence) -> String {
   whole window, and then can do so again.
 - **`token_bucket`, for a pace, or for costs.** What must not be overrun is something that works at a rate: a database, a
   model, another company's API. `limit` is the rate, `burst` is what may come at once, and they are set apart. It is the
-  only one that lets a saturating client through evenly instead of in lumps. Mind the default: with `burst` equal to
+  only one whose pace is even by its rule, for whoever asks ([f](#f-smoothness)). Mind the default: with `burst` equal to
   `limit`, a full bucket and what trickles in meanwhile are also twice the limit in one window. For limits that
   nobody may exceed by much, set `burst` to a tenth of it or less.
 - **`fixed_window`, for quotas that start over.** \"10 000 a day\" on a price list: within each window of the clock it is
@@ -92,9 +92,9 @@ fn usual_table(evidence: &Evidence) -> String {
     let list = |rows: &[&Row]| {
         let entries: Vec<String> =
             rows.iter().map(|row| format!("{} ({:.2} %)", row.name, agreement(row, Limiter::Counter))).collect();
-        if entries.is_empty() { "none".to_owned() } else { entries.join(", ") }
+        if entries.is_empty() { "none".to_owned() } else { entries.join("; ") }
     };
-    let amounts: Vec<String> = rows.iter().map(|row| format!("{} {:.1}", row.name, amount(row))).collect();
+    let amounts: Vec<String> = rows.iter().map(|row| format!("{}: {:.1}", row.name, amount(row))).collect();
     let fixed_agreements: Vec<f64> = rows.iter().map(|row| agreement(row, Limiter::FixedWindow)).collect();
     let worst_fixed = fixed_agreements.iter().copied().fold(f64::INFINITY, f64::min);
     let best_fixed = fixed_agreements.iter().copied().fold(0.0, f64::max);
@@ -131,7 +131,7 @@ but it is `burst` that controls it, and at its default a window can hold twice t
         log_bytes[1],
         log_costs.0.admitted_us,
         log_costs.1.admitted_us,
-        amounts.join(", "),
+        amounts.join("; "),
         list(&holding),
         list(&failing),
         attack(evidence, Limiter::Counter),
@@ -180,10 +180,9 @@ limit grants:
     text.push_str(
         "
 **The adversary** knows the limit, the window and Redis' clock, not the algorithm. Its plan: the whole limit at one moment,
-all of it again at another, then one request every so often until a window after the first. For each algorithm, and for
-spans of a window and of a tenth of one, it tries 40
-random plans, then three times 39 variations of the best one. The search need not find the worst, so the table in (b) has
-the bound of each rule beside it.
+all of it again at another, then one request every so often until a window after the first. For each algorithm, and
+for spans of a window and of a tenth of one, it tries 40 random plans, then three times 39 variations of the best one. The
+search need not find the worst, so the tables in (b) have the bound of each rule beside it.
 ",
     );
     text
@@ -195,11 +194,11 @@ fn attack(evidence: &Evidence, limiter: Limiter) -> usize {
 }
 
 /// What the counter admits, in percent of what the exact log admits.
-fn amount(row: &Row) -> f64 {
+pub fn amount(row: &Row) -> f64 {
     100.0 * row.of(Limiter::Counter).admitted as f64 / row.of(Limiter::Log).admitted as f64
 }
 
 /// Requests that a limiter decides as the exact log does, in percent.
-fn agreement(row: &Row, limiter: Limiter) -> f64 {
+pub fn agreement(row: &Row, limiter: Limiter) -> f64 {
     100.0 - row.percent(row.of(limiter).against_log.total())
 }

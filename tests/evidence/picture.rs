@@ -86,10 +86,11 @@ pub fn lines(title: &str, x: &Axis<'_>, y: &Axis<'_>, lines: &[Line], marks: &[M
             .y_label_formatter(&|value| format!("{value:.0}"))
             .draw()
             .expect("a mesh");
+        let beside = (x.to - x.from) * 0.006;
         for mark in marks {
             let (from, to, label, at) = match *mark {
-                Mark::Across(at, label) => ((x.from, at), (x.to, at), label, (x.from, at)),
-                Mark::Upright(at, label) => ((at, y.from), (at, y.to), label, (at, y.to)),
+                Mark::Across(at, label) => ((x.from, at), (x.to, at), label, (x.from + beside, at)),
+                Mark::Upright(at, label) => ((at, y.from), (at, y.to), label, (at + beside, y.to)),
             };
             let pos = match mark {
                 Mark::Across(..) => Pos::new(HPos::Left, VPos::Bottom),
@@ -212,7 +213,7 @@ pub fn bars(title: &str, y: &Axis<'_>, categories: &[String], series: &[Bars<'_>
                 let frame = Rectangle::new([(left, y.from), (right, *value)], INK.stroke_width(1));
                 chart.draw_series([bar, frame]).expect("a bar");
                 let (at_x, at_y) = chart.plotting_area().map_coordinate(&((left + right) / 2.0, *value));
-                let style = label(12).pos(Pos::new(HPos::Center, VPos::Bottom));
+                let style = label(if series.len() > 3 { 10 } else { 13 }).pos(Pos::new(HPos::Center, VPos::Bottom));
                 area_text(area, &short(*value), (at_x, at_y - 2), &style);
             }
         }
@@ -260,7 +261,7 @@ pub fn ticks(title: &str, x: &Axis<'_>, rows: &[(Limiter, &[f64])], marks: &[f64
         }
         for (number, (limiter, times)) in rows.iter().enumerate() {
             let bottom = count - 1.0 - number as f64 + 0.12;
-            let style = colour(*limiter).stroke_width(1);
+            let style = colour(*limiter).stroke_width(2);
             let tick = |at: &f64| PathElement::new([(*at, bottom), (*at, bottom + 0.5)], style);
             chart.draw_series(times.iter().map(tick)).expect("ticks");
             let (at_x, at_y) = chart.plotting_area().map_coordinate(&(x.from, bottom + 0.52));
@@ -281,14 +282,15 @@ fn draw(title: &str, height: u32, legend: &[Entry], chart: impl FnOnce(&Area<'_>
         let top = if legend.is_empty() { 36 } else { 62 };
         for Entry { text, colour, dash } in legend {
             let (length, gap) = *dash;
-            for from in (0..SAMPLE).step_by((length + gap) as usize) {
-                let to = (from + length as i32).min(SAMPLE);
+            let width = if *dash == BLOCK { length as i32 } else { SAMPLE };
+            for from in (0..width).step_by((length + gap) as usize) {
+                let to = (from + length as i32).min(width);
                 let height = if *dash == BLOCK { 6 } else { 2 };
                 let sample = Rectangle::new([(at + from, 49 - height), (at + to, 49 + height)], colour.filled());
                 root.draw(&sample).expect("a legend");
             }
-            area_text(&root, text, (at + SAMPLE + 6, 41), &label(16));
-            at += SAMPLE + 6 + 7 * text.chars().count() as i32 + 22;
+            area_text(&root, text, (at + width + 6, 41), &label(16));
+            at += width + 6 + 7 * text.chars().count() as i32 + 22;
         }
         chart(&root.margin(top, 0, 0, 0));
         root.present().expect("a picture");

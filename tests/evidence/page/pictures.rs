@@ -46,7 +46,7 @@ fn boundary_burst(evidence: &Evidence) -> String {
         &Axis { from: -1.0, to: 11.0, title: "seconds since the edge of a window" },
         &Axis { from: 0.0, to: 100.0, title: "requests admitted in all" },
         &series,
-        &[Mark::Across(40.0, "the limit"), Mark::Upright(0.0, " edge"), Mark::Upright(10.0, " edge")],
+        &[Mark::Across(40.0, "the limit"), Mark::Upright(0.0, "edge"), Mark::Upright(10.0, "edge")],
     )
 }
 
@@ -140,7 +140,7 @@ fn time(evidence: &Evidence) -> String {
     );
     bars(
         &title,
-        &Axis { from: 0.0, to: highest * 1.2, title: "µs in EVALSHA, median of 5 rounds" },
+        &Axis { from: 0.0, to: highest * 1.2, title: "µs in EVALSHA, least of 5 rounds" },
         &categories,
         &series,
         Some(evidence.cost.baseline_us),

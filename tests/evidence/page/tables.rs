@@ -88,9 +88,8 @@ not only those of the clock.
     text.push_str(
         "
 Without an adversary the counter stays nearer to the limit than the fixed window does, but bursts alone take it far above.
-With an adversary it has hardly a better bound than the fixed window in a window; the difference is that it gives the second
-limit out slowly, as the bucket does. Every plan against the log is as good as
-any other: it ends at the limit.",
+With an adversary its window holds as much as the fixed window's; the difference is that it gives the second limit out
+slowly, as the bucket does. Every plan against the log is as good as any other: it ends at the limit.",
     );
     text
 }
@@ -177,8 +176,9 @@ pub fn time(evidence: &Evidence) -> String {
     let mut text = format!(
         "## (e) Time of Redis for a decision
 
-*Timing.* Mean time in EVALSHA by `INFO commandstats`, with all that the script calls, median of 5 interleaved rounds of
-3 000 checks of one limit over 4 connections through the service. Redis runs one command at a time, so 1 s over this is
+*Timing.* Mean time in EVALSHA by `INFO commandstats`, with all that the script calls, the least of 5
+interleaved rounds of 3 000 checks of one limit over 4 connections through the service. It is elapsed time of Redis' one
+thread: a busy machine adds to it, hence the least. Redis runs one command at a time, so 1 s over this is
 the most that one Redis can decide, less what it spends on its sockets. A script that does one GET and one SET with expiry
 takes {base:.1} µs: the ratio to that says more than the microseconds, which move with the machine.
 
@@ -215,7 +215,8 @@ pub fn pace(evidence: &Evidence) -> String {
 *Timing.* A client asks every {} ms for {} s, ten times what its limit of {} in 2 s grants. An even pace would be one
 admission every {:.0} ms.
 
-![Admissions as ticks over time: three algorithms admit in lumps at each window, the bucket evenly](algorithms/pace.svg)
+![Admissions as ticks over time: fixed window and log admit in lumps, one in each window; the counter after its first \
+window, and the buckets, evenly](algorithms/pace.svg)
 
 | | admitted | median gap | longest gap | most within 100 ms |
 | --- | ---: | ---: | ---: | ---: |
