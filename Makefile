@@ -40,15 +40,16 @@ up: ## Start the demo's stack in the background and say what to try
 down: ## Stop what `make up` started
 	@cargo run --quiet -p weir-tests --bin weir-demo -- down
 
-.PHONY: build build-all
+.PHONY: build build-all build-service
 build: ## Build what ships: dist/weir and dist/weir_filter.wasm
 	@$(SETUP) rust wasm
 	@$(MAKE) build-all
-build-all:
-	cargo build --release -p weir-service --bin weir
-	@tests/setup/place target/release/weir dist/weir
+build-all: build-service
 	$(WASM_CARGO) build --profile filter -p weir-filter
 	@tests/setup/place target/wasm/wasm32-unknown-unknown/filter/weir_filter.wasm dist/weir_filter.wasm
+build-service:
+	cargo build --release -p weir-service --bin weir
+	@tests/setup/place target/release/weir dist/weir
 
 .PHONY: test
 test: setup build-all test-pure test-wasm test-lua test-service test-e2e test-docs ## Run every test (does its own set-up)
@@ -92,6 +93,12 @@ bench-script: ## Measure what a decision costs Redis, against a script of one GE
 	@$(SETUP) rust redis
 	@$(MAKE) build-all
 	@cargo run --quiet --release -p weir-tests --bin weir-bench -- script
+
+.PHONY: evidence
+evidence: ## Measure the four algorithms and write docs/algorithms.md; under 5 minutes
+	@$(SETUP) rust redis
+	@$(MAKE) build-service
+	@cargo run --quiet --release -p weir-tests --bin weir-evidence
 
 .PHONY: fmt
 fmt: ## Format all Rust code

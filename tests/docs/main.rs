@@ -182,6 +182,52 @@ async fn json_blocks_look_like_real_answers() {
     }
 }
 
+/// `docs/algorithms.md` shows every picture of its folder, and no other.
+#[test]
+fn every_picture_is_shown_and_every_shown_picture_exists() {
+    let docs = workspace().join("docs");
+    let page = std::fs::read_to_string(docs.join("algorithms.md")).expect("the page: run `make evidence`");
+    let mut shown: Vec<String> = page
+        .split("](algorithms/")
+        .skip(1)
+        .map(|rest| rest.split_once(')').expect("the link is closed").0.to_owned())
+        .collect();
+    shown.sort();
+    let folder = std::fs::read_dir(docs.join("algorithms")).expect("the pictures: run `make evidence`");
+    let mut pictures: Vec<String> =
+        folder.map(|entry| entry.expect("an entry").file_name().into_string().expect("a name in UTF-8")).collect();
+    pictures.sort();
+    assert!(!pictures.is_empty());
+    assert_eq!(shown, pictures);
+    for picture in pictures {
+        let svg = std::fs::read_to_string(docs.join("algorithms").join(&picture)).expect("the picture");
+        assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"), "{picture}");
+    }
+}
+
+/// The figures on the algorithms that the README has are those of `docs/algorithms.md`.
+#[test]
+fn the_readme_repeats_what_was_measured() {
+    let root = workspace();
+    let readme = std::fs::read_to_string(root.join("README.md")).expect("README.md");
+    let page = std::fs::read_to_string(root.join("docs/algorithms.md")).expect("docs/algorithms.md");
+    let cells = |text: &str, row: &str| -> Vec<String> {
+        let line = text.lines().find(|line| line.starts_with(row)).unwrap_or_else(|| panic!("no row {row}"));
+        line.split('|').map(|cell| cell.trim().to_owned()).filter(|cell| !cell.is_empty()).collect()
+    };
+    let worst = cells(&page, "| **adversary of each** |");
+    let short = cells(&page, "| **adversary of each, in a tenth** |");
+    for (row, column) in [
+        ("| `fixed_window` |", 1),
+        ("| `sliding_window_log` |", 2),
+        ("| `sliding_window_counter` |", 3),
+        ("| `token_bucket`, burst = limit |", 4),
+        ("| `token_bucket`, burst = limit / 10 |", 5),
+    ] {
+        assert_eq!(cells(&readme, row)[1..3], [worst[column].clone(), short[column].clone()], "{row}");
+    }
+}
+
 /// The whole demo; it checks its own numbers and ends with 0 only if they hold.
 #[test]
 fn the_demo_tells_the_truth() {
