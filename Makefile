@@ -91,7 +91,7 @@ bench: ## Measure Envoy without the filter and with it, and what a decision cost
 .PHONY: bench-script
 bench-script: ## Measure what a decision costs Redis, against a script of one GET and one SET; about 10 seconds
 	@$(SETUP) rust redis
-	@$(MAKE) build-all
+	@$(MAKE) build-service
 	@cargo run --quiet --release -p weir-tests --bin weir-bench -- script
 
 .PHONY: evidence

@@ -1,6 +1,6 @@
 //! A private Redis for one test, gone with the value that owns it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -17,7 +17,9 @@ impl Server {
         let folder = std::env::temp_dir().join(format!("weir-lua-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         // A unix socket: no port to find free, and none open to others.
-        let process = Command::new("redis-server")
+        let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.weir/tools/bin/redis-server");
+        let program = if installed.exists() { installed } else { "redis-server".into() };
+        let process = Command::new(program)
             .args(["--port", "0", "--unixsocket", "redis.sock", "--save", "", "--appendonly", "no", "--dir"])
             .arg(&folder)
             .current_dir(&folder)
@@ -25,7 +27,7 @@ impl Server {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .unwrap_or_else(|error| panic!("redis-server: {error}; install it with: apt-get install redis-server"));
+            .unwrap_or_else(|error| panic!("redis-server: {error}; run `make setup`"));
         Self { process, folder }
     }
 
