@@ -78,9 +78,19 @@ pub fn broken(evidence: &Evidence) -> Vec<String> {
             let each = many as f64 / last.requests as f64;
             claim((8.0..16.0).contains(&each), format!("(d) the log takes 8 to 16 bytes a request: {each}"));
         } else {
-            claim(few == many && many <= 128, format!("(d) {limiter:?} takes the same, at most 128 bytes: {many}"));
+            claim(few == many && many <= 120, format!("(d) {limiter:?} takes the same, at most 120 bytes: {many}"));
         }
     }
+    let pace = |limiter| evidence.smoothness.iter().find(|pace| pace.limiter == limiter).expect("each limiter");
+    let (fixed, bucket) = (pace(Limiter::FixedWindow).gap_ms(1.0), pace(Limiter::SmallBucket).gap_ms(1.0));
+    claim(fixed > 10.0 * bucket, format!("(f) only a bucket lets through evenly: gaps of {fixed} and {bucket} ms"));
+    for name in ["Poisson, load 0.8", "Poisson, load 1", "Poisson, load 2", "bursty", "diurnal", "many clients"] {
+        let largest = |limiter| row(name).of(limiter).largest;
+        let nearer = largest(Limiter::Counter) < largest(Limiter::FixedWindow);
+        claim(nearer, format!("(b) the counter stays nearer to the limit than the fixed window on {name}"));
+    }
+    claim(evidence.took.as_secs() < 300, format!("it takes less than five minutes: {:?}", evidence.took));
+
     // Hundreds of times the requests: were a decision linear in them, it would take as many times as long.
     let (some, many) = (&evidence.cost.costs[1], &evidence.cost.costs[4]);
     claim(

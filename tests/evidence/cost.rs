@@ -7,7 +7,7 @@ use harness::{Redis, Service, Store};
 use serde_json::json;
 
 use crate::limiter::Limiter;
-use crate::service::{body, policy_file, repeat};
+use crate::service::{CONNECTIONS, body, policy_file, repeat};
 
 /// After so many requests the keys are measured.
 pub const SIZES: [usize; 6] = [1, 10, 100, 1_000, 10_000, 100_000];
@@ -126,15 +126,24 @@ async fn decision_us(redis: &Redis, service: &Service, limiter: Limiter, key: &s
 async fn base_us(redis: &Redis) -> f64 {
     let text = "redis.call('GET', KEYS[1])\nredis.call('SET', KEYS[1], ARGV[1], 'PXAT', ARGV[2])\nreturn {1, 2, 3, 4}";
     let client = redis::Client::open(redis.url()).expect("a URL");
-    let mut connection = client.get_multiplexed_async_connection().await.expect("a connection");
+    let connection = client.get_multiplexed_async_connection().await.expect("a connection");
     let script: String = redis.command(&["SCRIPT", "LOAD", text]).await;
     let mut call = redis::cmd("EVALSHA");
     // 28 bytes, as a bucket's or a counter's; lives to the year 2100.
     call.arg(script).arg(1).arg("base").arg("0123456789012345678901234567").arg(4_102_444_800_000_u64);
     let () = redis.command(&["CONFIG", "RESETSTAT"]).await;
-    for _ in 0..CALLS {
-        let _: [u8; 4] = call.query_async(&mut connection).await.expect("the script runs");
+    // As many at once as there are connections to the service: a Redis that falls asleep between two calls wakes with
+    // cold caches and looks slow.
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..CONNECTIONS {
+        let (call, mut connection) = (call.clone(), connection.clone());
+        tasks.spawn(async move {
+            for _ in 0..CALLS / CONNECTIONS {
+                let _: [u8; 4] = call.query_async(&mut connection).await.expect("the script runs");
+            }
+        });
     }
+    tasks.join_all().await;
     evalsha_us(redis).await
 }
 

@@ -33,7 +33,7 @@ mod traffic;
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use harness::{Redis, workspace};
 
@@ -43,6 +43,12 @@ const SEED: u64 = 1;
 /// Everything that was measured.
 pub struct Evidence {
     pub seed: u64,
+    /// Version of Redis.
+    pub redis: String,
+    /// Processors of the machine.
+    pub cores: usize,
+    /// How long it all took.
+    pub took: Duration,
     pub boundary: Vec<boundary::Admitted>,
     pub precision: precision::Measured,
     pub cost: cost::Measured,
@@ -69,7 +75,11 @@ async fn main() -> ExitCode {
     progress("hours of traffic, simulated");
     let redis = Redis::start().await;
     let precision = precision::measure(&redis, seed);
-    let evidence = Evidence { seed, boundary, precision, cost, smoothness };
+    let server: String = redis.command(&["INFO", "server"]).await;
+    let version = server.lines().find_map(|line| line.strip_prefix("redis_version:")).expect("a version").to_owned();
+    let cores = std::thread::available_parallelism().expect("processors").get();
+    let took = started.elapsed();
+    let evidence = Evidence { seed, redis: version, cores, took, boundary, precision, cost, smoothness };
 
     let pictures = folder.join("algorithms");
     fs::create_dir_all(&pictures).expect("the folder of the pictures");

@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+/// How many ask at once.
+pub const CONNECTIONS: usize = 4;
+
 use bytes::Bytes;
 use harness::{Connection, Service};
 use http::Method;
@@ -42,7 +45,6 @@ pub fn policy_file(policies: &[Value]) -> String {
 
 /// Sends one check so many times over a few connections; how many were admitted.
 pub async fn repeat(service: &Service, body: &Bytes, times: usize) -> usize {
-    const CONNECTIONS: usize = 4;
     let left = Arc::new(AtomicUsize::new(times));
     let mut tasks = JoinSet::new();
     for _ in 0..CONNECTIONS {

@@ -1,4 +1,5 @@
 use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
 
 use super::*;
 
@@ -167,7 +168,7 @@ fn the_ends_of_time_are_no_surprise() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: Some(Box::new(FileFailurePersistence::Direct("proptest-regressions/calendar.txt"))), ..ProptestConfig::default() })]
 
     #[test]
     fn windows_follow_each_other_without_gaps(

@@ -7,8 +7,9 @@ use crate::policy::{Algorithm, Allowance, Policies, Policy};
 /// A log of more events than this is worth a second thought: above a megabyte a key, and Redis searches it for every
 /// larger cost that is refused.
 const LARGE_LOG_EVENTS: u64 = 100_000;
-/// The most that an event of a log takes in Redis: 11 where the log is young, 16 after years of traffic.
-const LOG_EVENT_BYTES: u64 = 16;
+/// The most that an event of a log takes in Redis: 11 where costs are small, 17 where their sum has
+/// outgrown six bytes.
+const LOG_EVENT_BYTES: u64 = 17;
 
 /// Bytes as people write them.
 struct Bytes(u64);
@@ -73,7 +74,7 @@ mod tests {
         assert_eq!(
             of("sliding_window_log", 1_000_000),
             [
-                "policy \"p\": a sliding_window_log keeps each admission of a window; 1000000 of them take up to 16.0 MB \
+                "policy \"p\": a sliding_window_log keeps each admission of a window; 1000000 of them take up to 17.0 MB \
               for one key. With a limit above 100000, consider sliding_window_counter: 28 bytes, and an estimate"
             ]
         );
@@ -90,7 +91,7 @@ mod tests {
                {key: y, limit: unlimited}, {key: z, limit: 999999999999999}]}]",
         );
         assert_eq!(warnings.len(), 2, "{warnings:?}");
-        assert!(warnings[0].starts_with("policy \"a\": ") && warnings[0].contains("up to 16.0 PB"), "{warnings:?}");
-        assert!(warnings[1].starts_with("policy \"b\": ") && warnings[1].contains("up to 1.7 MB"), "{warnings:?}");
+        assert!(warnings[0].starts_with("policy \"a\": ") && warnings[0].contains("up to 17.0 PB"), "{warnings:?}");
+        assert!(warnings[1].starts_with("policy \"b\": ") && warnings[1].contains("up to 1.8 MB"), "{warnings:?}");
     }
 }

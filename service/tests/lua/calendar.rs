@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
 use redis::Connection;
 use weir_protocol::{CheckReply, CheckRequest, LimitRequest};
 use weir_service::algorithm::{self, State};
@@ -191,7 +192,7 @@ fn redis_and_rust_agree_whatever_the_services_clock_shows() {
     let connection = RefCell::new(server.connect());
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
         cases: 300,
-        failure_persistence: None,
+        failure_persistence: Some(Box::new(FileFailurePersistence::Direct("proptest-regressions/calendar.txt"))),
         max_shrink_iters: 2000,
         ..ProptestConfig::default()
     });
@@ -231,7 +232,7 @@ fn redis_and_rust_agree_whatever_the_services_clock_shows() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: Some(Box::new(FileFailurePersistence::Direct("proptest-regressions/calendar.txt"))), ..ProptestConfig::default() })]
 
     #[test]
     fn each_window_admits_its_limit_and_no_less((limits, moves) in history()) {

@@ -166,9 +166,9 @@ fn a_bucket_that_is_polled_on_redis_loses_nothing() {
     let script = redis::Script::new(&text);
     // Limit, window, burst; polls, and µs between them. None of the bursts is full again before the last poll.
     for (limit, window_ms, burst, polls, step_us) in [
-        (3, 7000, 1_000_000, 100_000u64, 1_170_001u64),
-        (1, 30 * 86_400_000, 122, 50_000, 6_311_520_007),
-        (1_000_000_000, 1000, 2_000_000_000_000, 50_000, 997),
+        (3, 7000, 1_000_000, 600_000u64, 1_170_001u64),
+        (1, 30 * 86_400_000, 122, 200_000, 1_577_880_001),
+        (1_000_000_000, 1000, 2_000_000_000_000, 200_000, 997),
     ] {
         let quota = Quota { algorithm: Algorithm::TokenBucket, limit, window_ms, burst };
         let drain = Step { now_us: START_US, charges: vec![charge("polled", quota, burst)] };

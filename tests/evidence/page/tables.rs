@@ -177,7 +177,7 @@ pub fn time(evidence: &Evidence) -> String {
         "## (e) Time of Redis for a decision
 
 *Timing.* Mean time in EVALSHA by `INFO commandstats`, with all that the script calls, the least of 5
-interleaved rounds of 3 000 checks of one limit over 4 connections through the service. It is elapsed time of Redis' one
+rounds of 3 000 checks of one limit over 4 connections through the service, interleaved but for the admissions of the last row. It is elapsed time of Redis' one
 thread: a busy machine adds to it, hence the least. Redis runs one command at a time, so 1 s over this is
 the most that one Redis can decide, less what it spends on its sockets. A script that does one GET and one SET with expiry
 takes {base:.1} µs: the ratio to that says more than the microseconds, which move with the machine.
