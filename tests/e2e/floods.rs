@@ -10,8 +10,11 @@ use crate::support::{cluster, connection_manager, per_key, policy};
 
 const STREAMS: usize = 1000;
 
-/// A thousand streams on one connection.
+/// A thousand streams on one connection, which all may go on to the upstream.
 fn many_streams(config: &mut Value) {
+    cluster(config, "upstream")["circuit_breakers"] = json!({
+        "thresholds": [{ "max_connections": 100_000, "max_pending_requests": 100_000, "max_requests": 100_000 }]
+    });
     connection_manager(config)["http2_protocol_options"] = json!({ "max_concurrent_streams": 10_000 });
 }
 
@@ -62,8 +65,6 @@ async fn a_thousand_streams_fail_at_once() {
             let both: Edit = Box::new(move |config| {
                 many_streams(config);
                 edit(config);
-                // The flood reaches the upstream whole.
-                cluster(config, "upstream")["circuit_breakers"] = json!({ "thresholds": [{ "max_connections": 100_000, "max_pending_requests": 100_000, "max_requests": 100_000 }] });
             });
             let envoy = Envoy::start(EnvoyOptions {
                 service: service.port(),
