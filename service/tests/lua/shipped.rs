@@ -1,10 +1,16 @@
 //! The script as it ships, on Redis' own clock: counts, expiry, foreign values, memory.
 
+use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
 use redis::{Connection, Pipeline, Value};
-use weir_protocol::{MAX_QUANTITY, MAX_WINDOW_MS};
+use weir_protocol::{CheckRequest, LimitRequest, MAX_QUANTITY, MAX_WINDOW_MS};
+use weir_service::config::Config;
+use weir_service::limiter::Limiter;
+use weir_service::metrics::Metrics;
 use weir_service::policy::{Algorithm, Mode, Quota};
 use weir_service::script;
-use weir_service::store::{Charge, Decision};
+use weir_service::store::{Charge, Decision, Store};
 
 use crate::server::Server;
 
@@ -398,4 +404,45 @@ fn state_is_small() {
 
 fn memory(connection: &mut Connection, key: &str) -> u64 {
     redis::cmd("MEMORY").arg("USAGE").arg(key).arg("SAMPLES").arg(0).query(connection).unwrap()
+}
+
+/// A16: replicas whose clocks are 10 s behind and 10 s ahead decide as one, by Redis' clock.
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_with_wrong_clocks_decide_as_one() {
+    let server = Server::start();
+    server.connect();
+    let file = format!(
+        "{{store: {{redis: {{url: \"{}\"}}, timeout: 5s}}, policies: [
+           {{name: bucket, algorithm: token_bucket, limit: 2, window: 1s, burst: 4}},
+           {{name: fixed, algorithm: fixed_window, limit: 10, window: 1d}}]}}",
+        server.url()
+    );
+    let limiter = || {
+        let Config { store, policies, .. } = Config::parse(&file).unwrap();
+        Limiter::new(policies, Store::open(&store).unwrap(), Arc::new(Metrics::new()))
+    };
+    let (behind, ahead) = (limiter(), limiter());
+    let now_us = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as u64;
+    let ask = async |number: usize, policy: &str| {
+        let limits = vec![LimitRequest { policy: policy.to_owned(), key: "k".to_owned(), cost: 1 }];
+        let (limiter, clock_us) =
+            if number.is_multiple_of(2) { (&behind, now_us - 10_000_000) } else { (&ahead, now_us + 10_000_000) };
+        limiter.check_at(clock_us, &CheckRequest { limits }).await.unwrap()
+    };
+    let started = Instant::now();
+    let mut admitted = 0;
+    for number in 0..20 {
+        admitted += u64::from(ask(number, "bucket").await.allowed);
+    }
+    let refilled = 2 * (started.elapsed().as_secs() + 1);
+    assert!((4..=4 + refilled).contains(&admitted), "{admitted}");
+
+    let mut replies = Vec::new();
+    for number in 0..12 {
+        replies.push(ask(number, "fixed").await);
+    }
+    assert_eq!(replies.iter().filter(|reply| reply.allowed).count(), 10);
+    let resets: Vec<_> = replies.iter().map(|reply| reply.limits[0].reset_ms).collect();
+    let spread = resets.iter().max().unwrap() - resets.iter().min().unwrap();
+    assert!(spread <= 1000 + started.elapsed().as_millis() as u64, "{resets:?}");
 }
