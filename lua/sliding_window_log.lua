@@ -12,7 +12,7 @@
 -- The last charge is the time of the last event. Expires a window after it.
 --
 -- A charge trims what has left the window, so many events at most that Redis never stops for it; what is left over waits
--- for the next charges, and searches step over it in O(log n). A log of which nothing is left goes as a whole, in the
+-- for the next charges, and searches step over it in O(log n) probes. A log of which nothing is left goes as a whole, in the
 -- background.
 
 local function sliding_window_log()
