@@ -5,18 +5,14 @@
 //! at most once; an event that does not fit its state changes nothing.
 
 use weir_protocol::fields::rate_limit_fields;
-use weir_protocol::{CheckReply, CheckRequest, LimitRequest, MAX_QUANTITY, Mode, Problem, Verdict};
+use weir_protocol::{CheckRequest, Mode, Verdict};
 
-use crate::config::{Config, Cost, FailureMode, Limit, OnMissingKey, Preflights, UpstreamHeaders};
-use crate::key::{Resolved, Template};
+use crate::answer::{Answer, Failure, judge};
+use crate::check::limit_request;
+use crate::config::{Config, FailureMode, Preflights, UpstreamHeaders};
 use crate::reply::LocalReply;
-use crate::request::{Field, Request};
+use crate::request::Request;
 use crate::stats::Outcome;
-
-/// Answers of the service above this size are refused unread: the memory of a wasm module never shrinks.
-pub const MAX_ANSWER_BYTES: usize = 1 << 20;
-/// How much of the reason of a failure goes into a log line.
-const MAX_REASON_CHARS: usize = 300;
 
 /// One request.
 #[derive(Debug, Default)]
@@ -59,33 +55,6 @@ pub struct Transition {
     pub outcomes: Vec<Outcome>,
     /// Why the check failed.
     pub failure: Option<Failure>,
-}
-
-/// What came of asking the service.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// The host could not send the check: unknown cluster, no healthy endpoint, open circuit breaker.
-    NotSent,
-    /// The host gave the check up without an answer.
-    NoAnswer,
-    /// An answer whose body is larger than [`MAX_ANSWER_BYTES`], unread.
-    TooLarge(usize),
-    /// An answer.
-    Answered {
-        /// The HTTP status; Envoy answers 504 for a timeout and 503 for a connection that failed.
-        status: u16,
-        /// The body.
-        body: Vec<u8>,
-    },
-}
-
-/// Why a check failed.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Failure {
-    /// The service refused the check itself: an operator must look.
-    pub misconfigured: bool,
-    /// For the log.
-    pub reason: String,
 }
 
 /// A change to the response's header fields.
@@ -216,94 +185,6 @@ impl Exchange {
         }
         edits
     }
-}
-
-/// `Ok(None)` if this limit is not to be checked, `Err` with the reason if the request cannot be attributed.
-fn limit_request(
-    limit: &Limit,
-    request: &Request<'_>,
-    outcomes: &mut Vec<Outcome>,
-) -> Result<Option<LimitRequest>, String> {
-    let mut resolved = limit.key.resolve(request);
-    if resolved == Resolved::Missing {
-        outcomes.push(Outcome::KeyMissing);
-        match limit.on_missing_key {
-            OnMissingKey::ClientIp => resolved = Template::client_ip().resolve(request),
-            OnMissingKey::Skip => return Ok(None),
-            OnMissingKey::Reject => return Err(format!("the request lacks the key of {}", limit.policy)),
-        }
-    }
-    let key = match resolved {
-        Resolved::Key(key) => key,
-        Resolved::Missing => return Ok(None),
-        Resolved::Ambiguous(name) => return Err(several(&name)),
-    };
-    if key.address_unknown {
-        outcomes.push(Outcome::AddressUnknown);
-    }
-    let cost = cost(&limit.cost, request)?;
-    Ok(Some(LimitRequest { policy: limit.policy.clone(), key: key.text, cost }))
-}
-
-fn cost(cost: &Cost, request: &Request<'_>) -> Result<u64, String> {
-    match cost {
-        Cost::Fixed(cost) => Ok(*cost),
-        Cost::Header { name, default, min, max } => match request.field(name) {
-            Field::Missing => Ok(*default),
-            Field::One(value) => Ok(decimal(value).map_or(*max, |value| value.clamp(*min, *max))),
-            Field::Several => Err(several(name)),
-        },
-    }
-}
-
-fn several(name: &str) -> String {
-    format!("header {name} has several values; expected one")
-}
-
-/// A number of decimal digits alone; what is too large for any cost counts as the largest.
-fn decimal(value: &[u8]) -> Option<u64> {
-    if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    let digit = |number: u64, digit: &u8| number.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
-    Some(value.iter().fold(0, digit).min(MAX_QUANTITY))
-}
-
-fn judge(request: &CheckRequest, answer: Answer) -> Result<Verdict, Failure> {
-    let transient = |reason: String| Failure { misconfigured: false, reason: printable(&reason) };
-    match answer {
-        Answer::NotSent => Err(transient(
-            "the check could not be sent (unknown cluster, no healthy endpoint, or an open circuit breaker)".to_owned(),
-        )),
-        Answer::NoAnswer => Err(transient("no answer".to_owned())),
-        Answer::TooLarge(bytes) => {
-            Err(transient(format!("the answer has {bytes} bytes; accepted: {MAX_ANSWER_BYTES}")))
-        }
-        Answer::Answered { status: 200, body } => {
-            let reply: CheckReply = serde_json::from_slice(&body)
-                .map_err(|error| transient(format!("the answer is not a check reply: {error}")))?;
-            Verdict::of_reply(request, reply)
-                .map_err(|error| transient(format!("the answer contradicts itself: {error}")))
-        }
-        Answer::Answered { status, body } => {
-            let problem = serde_json::from_slice::<Problem>(&body).ok();
-            let detail = match (&problem, status) {
-                (Some(problem), _) => problem.detail.as_str(),
-                // Envoy's own answers for a callout that came to nothing are no problem documents.
-                (None, 503) => "no connection to the service, or it broke",
-                (None, 504) => "no answer within the timeout",
-                (None, _) => "",
-            };
-            let reason =
-                if detail.is_empty() { format!("status {status}") } else { format!("status {status}: {detail}") };
-            Err(Failure { misconfigured: matches!(status, 400 | 401 | 404), reason: printable(&reason) })
-        }
-    }
-}
-
-/// What a service sent must not forge lines of a log, nor fill it.
-fn printable(reason: &str) -> String {
-    reason.chars().filter(|c| !c.is_control()).take(MAX_REASON_CHARS).collect()
 }
 
 // === impl Transition ===

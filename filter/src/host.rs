@@ -23,8 +23,9 @@ use proxy_wasm::types::{Action, ContextType, LogLevel};
 mod abi;
 
 use self::abi::{Level, Map};
+use crate::answer::{Answer, Failure, MAX_ANSWER_BYTES};
 use crate::config::Config;
-use crate::exchange::{Answer, Edit, Exchange, Failure, MAX_ANSWER_BYTES, Step, Transition};
+use crate::exchange::{Edit, Exchange, Step, Transition};
 use crate::reply::LocalReply;
 use crate::request::Request;
 use crate::stats::Outcome;

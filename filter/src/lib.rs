@@ -3,6 +3,8 @@
 //! `host` is the only module that talks to the host; everything else is values in, values out, and is tested
 //! natively and on wasm32.
 
+pub mod answer;
+pub mod check;
 pub mod client_ip;
 pub mod config;
 pub mod exchange;

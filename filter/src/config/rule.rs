@@ -1,0 +1,50 @@
+//! Reads the rules.
+
+use weir_protocol::document::{Mistakes, Value};
+
+use super::{FailureMode, Rule, failure_mode, limit, matching, name};
+use crate::rules::Matcher;
+
+/// The list of rules.
+pub fn rules(path: &str, value: &Value, failure_mode: FailureMode, mistakes: &mut Mistakes) -> Option<Vec<Rule>> {
+    let values = mistakes.list(path, value, "rules")?;
+    if values.is_empty() {
+        mistakes.add(path, "expected at least one rule, found none");
+    }
+    let mut rules: Vec<Rule> = Vec::with_capacity(values.len());
+    for (index, value) in values.iter().enumerate() {
+        let path = format!("{path}[{index}]");
+        if let Some(rule) = rule(&path, value, failure_mode, mistakes) {
+            if rules.iter().any(|known| known.name == rule.name) {
+                mistakes.add(&format!("{path}.name"), format_args!("{:?} names an earlier rule too", rule.name));
+            }
+            rules.push(rule);
+        }
+    }
+    Some(rules)
+}
+
+fn rule(path: &str, value: &Value, inherited: FailureMode, mistakes: &mut Mistakes) -> Option<Rule> {
+    let mut fields = mistakes.object(path, value)?;
+    let name = fields.required("name", "a name", mistakes).and_then(|(path, value)| name(&path, value, mistakes));
+    let matcher = match fields.optional("match") {
+        Some((path, value)) => matching::matcher(&path, value, mistakes),
+        None => Some(Matcher::default()),
+    };
+    let skip = fields.optional("skip").and_then(|(path, value)| mistakes.bool(&path, value)).unwrap_or(false);
+    let failure_mode = failure_mode(&mut fields, mistakes).unwrap_or(inherited);
+    let limits = match (skip, fields.optional("limits")) {
+        (false, Some((path, value))) => limit::limits(&path, value, mistakes),
+        (true, None) => Some(Vec::new()),
+        (false, None) => {
+            mistakes.add(&fields.path("limits"), "is missing; expected a list of limits, or `skip: true`");
+            None
+        }
+        (true, Some((path, _))) => {
+            mistakes.add(&path, "expected nothing, since `skip` is true");
+            None
+        }
+    };
+    fields.finish(mistakes);
+    Some(Rule { name: name?, matcher: matcher?, limits: limits?, failure_mode })
+}
