@@ -1,10 +1,12 @@
 //! A private redis-server.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::child::{self, Child, workspace};
+use crate::child::{self, Child, START, workspace};
 use crate::ports::free_port;
+use crate::time::eventually;
 
 /// A redis-server of its own, without persistence. Killed on drop.
 pub struct Redis {
@@ -26,10 +28,26 @@ impl Redis {
 
     /// As [`Self::start`], on this port.
     pub async fn start_on(port: u16) -> Self {
+        Self::start_with(port, |_| Vec::new()).await
+    }
+
+    /// As [`Self::start`], with a clock that is so many seconds off; negative is behind.
+    #[cfg(target_os = "linux")]
+    pub async fn start_with_clock_off(seconds: i64) -> Self {
+        Self::start_with(free_port(), |dir| {
+            let library = clock_offset(dir);
+            vec![("LD_PRELOAD", library.into_os_string()), ("CLOCK_OFFSET_S", seconds.to_string().into())]
+        })
+        .await
+    }
+
+    async fn start_with(port: u16, environment: impl FnOnce(&Path) -> Vec<(&'static str, OsString)>) -> Self {
         let dir = child::private_dir("redis");
         let working_dir = dir.clone();
+        let environment = environment(&dir);
         let child = Child::start("redis", dir, move || {
             let mut command = Command::new(program());
+            command.envs(environment.iter().cloned());
             command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
             command.current_dir(&working_dir);
             command
@@ -52,6 +70,34 @@ impl Redis {
     /// `redis://127.0.0.1:<port>`.
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// Becomes a replica of another one, and returns when it holds all that the other holds.
+    pub async fn replicate(&self, master: &Self) {
+        let () = self.command(&["REPLICAOF", "127.0.0.1", &master.port.to_string()]).await;
+        eventually("a replica in step", START, async || {
+            let info: String = self.command(&["INFO", "replication"]).await;
+            info.contains("master_link_status:up").then_some(())
+        })
+        .await;
+    }
+
+    /// Waits until a replica has all that was written.
+    pub async fn replicated(&self) {
+        // `WAIT` counts what its own connection wrote, so it writes.
+        let mut pipeline = redis::pipe();
+        pipeline.cmd("SET").arg("replicated").arg(1).arg("PX").arg(1).ignore().cmd("WAIT").arg(1).arg(10_000);
+        let mut connection = connect(self.port).await.expect("a connection to Redis");
+        let (replicas,): (u32,) = pipeline.query_async(&mut connection).await.expect("a number");
+        assert_eq!(replicas, 1, "no replica is in step");
+    }
+
+    /// A replica becomes the master, at the address of the one that it followed, which is gone.
+    pub async fn take_over(&mut self, from: &mut Self) {
+        from.kill();
+        let () = self.command(&["REPLICAOF", "NO", "ONE"]).await;
+        let () = self.command(&["CONFIG", "SET", "port", &from.port.to_string()]).await;
+        self.port = from.port;
     }
 
     /// kill -9; connections break and new ones are refused.
@@ -98,6 +144,16 @@ impl Redis {
     pub fn log(&self) -> String {
         self.child.log()
     }
+}
+
+/// Builds what is preloaded into a server whose clock is off.
+#[cfg(target_os = "linux")]
+fn clock_offset(dir: &Path) -> PathBuf {
+    let library = dir.join("clock_offset.so");
+    let source = workspace().join("tests/harness/clock_offset.c");
+    let status = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(source).status();
+    assert!(status.expect("cc, a C compiler").success(), "cc");
+    library
 }
 
 fn program() -> PathBuf {

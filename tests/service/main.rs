@@ -12,6 +12,11 @@ mod concurrency;
 mod calendar;
 // Redis away, killed, paused, flushed.
 mod store;
+// A failover to a Redis whose clock is behind.
+#[cfg(target_os = "linux")]
+mod failover;
+// What a client meets that asks all the time, by the clock on the wall.
+mod pace;
 // Starting and ending: configuration, sockets, readiness, draining, logs.
 mod process;
 // The policy file changes under way.

@@ -1,6 +1,8 @@
 //! The policy file changes while the service serves.
 
 use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use harness::{Service, eventually, get, long_window};
@@ -99,25 +101,78 @@ async fn admitted(service: &Service, policy: &str, checks: usize) -> usize {
     admitted
 }
 
-/// A19: a new limit or window counts at once, and never takes away what the old one would have given.
+/// A19: a new limit or window counts at once and never takes away what the old one would have given, while clients ask
+/// all the time.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_limit_counts_at_once() {
-    let window = long_window(Duration::from_secs(60));
+    let window = long_window(Duration::from_secs(120));
     let policies = |limit: u64, shorter: &str, rate: u64| {
         json!([
             { "name": "shorter", "algorithm": "fixed_window", "limit": 5, "window": shorter },
             { "name": "raised", "algorithm": "fixed_window", "limit": limit, "window": window },
-            { "name": "faster", "algorithm": "token_bucket", "limit": rate, "window": "20m", "burst": 15 },
+            { "name": "faster", "algorithm": "token_bucket", "limit": rate, "window": "2s", "burst": 15 },
         ])
     };
     let (service, _redis) = on_redis(&policies(10, window, 10).to_string()).await;
-    assert_eq!(admitted(&service, "shorter", 7).await, 5);
-    assert_eq!(admitted(&service, "raised", 12).await, 10);
-    assert_eq!(admitted(&service, "faster", 8).await, 8);
+    let shorter = Traffic::start(&service, "shorter", Duration::from_millis(20));
+    let raised = Traffic::start(&service, "raised", Duration::from_millis(20));
+    // Half of the bucket is used, and what comes is less than the old rate gives back.
+    assert_eq!(admitted(&service, "faster", 7).await, 7);
+    let faster = Traffic::start(&service, "faster", Duration::from_millis(300));
+    eventually("all is used up", DEADLINE, async || {
+        (shorter.refused() > 10 && raised.refused() > 10 && faster.admitted() > 2).then_some(())
+    })
+    .await;
+    assert_eq!((shorter.admitted(), raised.admitted()), (5, 10));
+
     change_policies(&service, policies(20, "10s", 1000), 1).await;
-    assert!(allowed(&service.check("shorter", "a", 1).await));
-    assert_eq!(admitted(&service, "raised", 12).await, 10);
-    assert!(admitted(&service, "faster", 12).await >= 7);
+    eventually("the shorter window's own count", DEADLINE, async || (shorter.admitted() >= 10).then_some(())).await;
+    eventually("the raised limit", DEADLINE, async || (raised.admitted() == 20).then_some(())).await;
+    let refused = raised.refused();
+    eventually("and no more", DEADLINE, async || (raised.refused() > refused + 10).then_some(())).await;
+    assert_eq!(raised.admitted(), 20, "what was taken stays taken");
+    assert_eq!(faster.refused(), 0);
+}
+
+/// A client that asks all the time, for the key `a`; each answer must be a verdict.
+struct Traffic {
+    task: tokio::task::JoinHandle<()>,
+    verdicts: Arc<[AtomicUsize; 2]>,
+}
+
+impl Traffic {
+    fn start(service: &Service, policy: &'static str, pause: Duration) -> Self {
+        let url = service.url("/v1/check");
+        let verdicts = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+        let counts = Arc::clone(&verdicts);
+        let task = tokio::spawn(async move {
+            loop {
+                let admitted = allowed(&harness::post_json(&url, &check_of(&[(policy, "a", 1)])).await);
+                counts[usize::from(admitted)].fetch_add(1, Relaxed);
+                tokio::time::sleep(pause).await;
+            }
+        });
+        Self { task, verdicts }
+    }
+
+    fn refused(&self) -> usize {
+        self.count(0)
+    }
+
+    fn admitted(&self) -> usize {
+        self.count(1)
+    }
+
+    fn count(&self, verdict: usize) -> usize {
+        assert!(!self.task.is_finished(), "an answer was no verdict");
+        self.verdicts[verdict].load(Relaxed)
+    }
+}
+
+impl Drop for Traffic {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
 }
 
 /// A20: another algorithm under the same name and key decides rightly at once, and nothing fails on what the last left.
