@@ -2,13 +2,14 @@
 
 use weir_protocol::{LimitRequest, MAX_QUANTITY};
 
-use crate::config::{Cost, Limit, OnMissingKey};
+use crate::config::{Cost, Limit, OnMissingKey, Rule};
 use crate::key::{Resolved, Template};
 use crate::request::{Field, Request};
 use crate::stats::Outcome;
 
 /// `Ok(None)` if this limit is not to be checked, `Err` with the reason if the request cannot be attributed.
 pub fn limit_request(
+    rule: &Rule,
     limit: &Limit,
     request: &Request<'_>,
     outcomes: &mut Vec<Outcome>,
@@ -17,7 +18,7 @@ pub fn limit_request(
     if resolved == Resolved::Missing {
         outcomes.push(Outcome::KeyMissing);
         match limit.on_missing_key {
-            OnMissingKey::ClientIp => resolved = Template::client_ip().resolve(request),
+            OnMissingKey::ClientIp => resolved = Template::client_ip(limit.key.hash).resolve(request),
             OnMissingKey::Skip => return Ok(None),
             OnMissingKey::Reject => return Err(format!("the request lacks the key of {}", limit.policy)),
         }
@@ -31,6 +32,10 @@ pub fn limit_request(
         outcomes.push(Outcome::AddressUnknown);
     }
     let cost = cost(&limit.cost, request)?;
+    if !rule.percent.holds(&rule.name, &key.text) {
+        outcomes.push(Outcome::Exempt);
+        return Ok(None);
+    }
     Ok(Some(LimitRequest { policy: limit.policy.clone(), key: key.text, cost }))
 }
 
@@ -39,14 +44,14 @@ fn cost(cost: &Cost, request: &Request<'_>) -> Result<u64, String> {
         Cost::Fixed(cost) => Ok(*cost),
         Cost::Header { name, default, min, max } => match request.field(name) {
             Field::Missing => Ok(*default),
-            Field::One(value) => Ok(decimal(value).map_or(*max, |value| value.clamp(*min, *max))),
-            Field::Several => Err(several(name)),
+            Field::One(value) => Ok(decimal(&value).map_or(*max, |value| value.clamp(*min, *max))),
+            Field::Several => Err(several(&format!("header {name}"))),
         },
     }
 }
 
 fn several(name: &str) -> String {
-    format!("header {name} has several values; expected one")
+    format!("{name} has several values; expected one")
 }
 
 /// A number of decimal digits alone; what is too large for any cost counts as the largest.

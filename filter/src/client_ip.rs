@@ -1,8 +1,9 @@
 //! The address of the client, as a key.
 //!
 //! It is the address that the proxy trusts (Envoy's `source.address`), so hops are configured in the proxy. The port
-//! never counts; IPv4 mapped into IPv6 (`::ffff:192.0.2.1`, RFC 4291 section 2.5.5.2) is IPv4; IPv6 is cut to a
-//! prefix, since one host owns a whole /64 and could otherwise have 2^64 keys.
+//! never counts; IPv4 mapped into IPv6 (`::ffff:192.0.2.1`, RFC 4291 section 2.5.5.2) or translated with the well-known
+//! prefix of NAT64 (`64:ff9b::192.0.2.1`, RFC 6052 section 2.1) is IPv4; IPv6 is cut to a prefix, since one host owns a
+//! whole /64 and could otherwise have 2^64 keys.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
@@ -45,7 +46,17 @@ pub fn parse(address: &[u8]) -> Option<IpAddr> {
         },
     };
     let host = host.split_once('%').map_or(host, |(host, _zone)| host);
-    Some(IpAddr::from_str(host).ok()?.to_canonical())
+    Some(match IpAddr::from_str(host).ok()?.to_canonical() {
+        IpAddr::V6(address) => nat64(address).map_or(IpAddr::V6(address), IpAddr::V4),
+        address => address,
+    })
+}
+
+/// The IPv4 address in an address below 64:ff9b::/96. All IPv4 clients behind a translator would be one /64 otherwise.
+fn nat64(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    const PREFIX: u128 = 0x0064_ff9b << 96;
+    let bits = address.to_bits();
+    (bits >> 32 == PREFIX >> 32).then_some(Ipv4Addr::from_bits(bits as u32))
 }
 
 /// The value that stands for the client: the address, or its network in CIDR notation where that is wider.
@@ -99,8 +110,15 @@ mod tests {
             assert_eq!(of(address).as_deref(), Some("192.0.2.1"), "{address}");
         }
         assert_eq!(of("2001:db8:1:2::192.0.2.1"), of("2001:db8:1:2::5"));
-        // NAT64 addresses are IPv6 like any other: one /64.
-        assert_eq!(of("64:ff9b::192.0.2.1").as_deref(), Some("64:ff9b::/64"));
+    }
+
+    #[test]
+    fn addresses_translated_by_nat64_are_ipv4() {
+        assert_eq!(of("64:ff9b::192.0.2.1").as_deref(), Some("192.0.2.1"));
+        assert_eq!(of("[64:ff9b::c000:201]:443").as_deref(), Some("192.0.2.1"));
+        // Not below the /96: the prefix of a local translator (RFC 8215) has a length that only its operator knows.
+        assert_eq!(of("64:ff9b::1:c000:201").as_deref(), Some("64:ff9b::/64"));
+        assert_eq!(of("64:ff9b:1::192.0.2.1").as_deref(), Some("64:ff9b:1::/64"));
     }
 
     #[test]

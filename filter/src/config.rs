@@ -7,13 +7,17 @@ use weir_protocol::document::{Fields, Mistakes, Value};
 use weir_protocol::fields::Style;
 use weir_protocol::is_name;
 
+use crate::allow::Allow;
 use crate::key::Template;
 use crate::protobuf;
-use crate::rules::Matcher;
+use crate::request::Request;
+use crate::rollout::Percent;
+use crate::rules::{Index, Matcher};
 
 mod key;
 mod limit;
 mod matching;
+mod pattern;
 mod rule;
 mod service;
 
@@ -32,6 +36,7 @@ pub struct Config {
     pub preflights: Preflights,
     /// Tried in order; the first match decides. At least one.
     pub rules: Vec<Rule>,
+    index: Index,
 }
 
 /// Where checks go.
@@ -81,6 +86,10 @@ pub struct Rule {
     pub name: String,
     /// Which requests.
     pub matcher: Matcher,
+    /// Requests that pass without a check.
+    pub allow: Vec<Allow>,
+    /// The share of keys that the rule limits.
+    pub percent: Percent,
     /// The limits, all checked together; empty for a rule that skips the check.
     pub limits: Vec<Limit>,
     /// What happens when the check fails.
@@ -152,6 +161,14 @@ impl Config {
             _ => Err(mistakes),
         }
     }
+
+    /// The first rule that is for a request, and its index.
+    pub fn rule_for(&self, request: &Request<'_>) -> Option<(usize, &Rule)> {
+        self.index
+            .candidates(request.path())
+            .filter_map(|index| Some((index, self.rules.get(index)?)))
+            .find(|(_, rule)| rule.matcher.matches(request))
+    }
 }
 
 fn config(value: &Value, mistakes: &mut Mistakes) -> Option<Config> {
@@ -181,7 +198,9 @@ fn config(value: &Value, mistakes: &mut Mistakes) -> Option<Config> {
         .required("rules", "a list of rules", mistakes)
         .and_then(|(path, value)| rule::rules(&path, value, failure_mode, mistakes));
     fields.finish(mistakes);
-    Some(Config { service: service?, failure_mode, styles, upstream_headers, preflights, rules: rules? })
+    let rules = rules?;
+    let index = Index::new(rules.iter().map(|rule| &rule.matcher));
+    Some(Config { service: service?, failure_mode, styles, upstream_headers, preflights, rules, index })
 }
 
 /// What may be sent as a header field value (RFC 9110 section 5.5) without surprises.

@@ -74,14 +74,17 @@ impl Exchange {
         if config.preflights == Preflights::Free && request.is_preflight() {
             return Transition::to(Step::Continue, None);
         }
-        let Some((index, rule)) = config.rules.iter().enumerate().find(|(_, rule)| rule.matcher.matches(request))
-        else {
+        let Some((index, rule)) = config.rule_for(request) else {
             return Transition::to(Step::Continue, None);
         };
         let mut transition = Transition::to(Step::Continue, Some(index));
+        if rule.allow.iter().any(|allow| allow.admits(request)) {
+            transition.outcomes.push(Outcome::Exempt);
+            return transition;
+        }
         let mut asked = Vec::with_capacity(rule.limits.len());
         for limit in &rule.limits {
-            match limit_request(limit, request, &mut transition.outcomes) {
+            match limit_request(rule, limit, request, &mut transition.outcomes) {
                 Ok(limit) => asked.extend(limit),
                 Err(detail) => {
                     self.state = State::Replied;

@@ -191,8 +191,8 @@ impl HttpContext for Stream {
         let Ok(headers) = abi::header_pairs(Map::Request) else {
             return self.advance(|exchange, config| exchange.on_unreadable(config));
         };
-        let address = || abi::property(&["source", "address"]).ok();
-        let request = Request::new(&headers, &address);
+        let property = |path: &[&str]| abi::property(path).ok();
+        let request = Request::new(&headers, &property);
         self.advance(|exchange, config| exchange.on_request(config, &request))
     }
 

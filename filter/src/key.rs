@@ -1,47 +1,41 @@
 //! Who is limited: the key of a limit, composed from parts of the request.
 //!
 //! A part is `tag=value`; parts are joined by `,`. In values, bytes outside `A-Za-z0-9-._~:/@` are written `%XX`, so
-//! that two different lists of parts never make the same key. A key of exactly one header or literal is its escaped
-//! value alone, to read naturally in overrides and tools; it holds no `=`, and so never equals a key with a tag (an
-//! API key that reads `192.0.2.1` is not the client at that address). Above [`MAX_BYTES`] a key becomes
-//! `sha256=<64 hex digits>`.
+//! that two different lists of parts never make the same key. A key of exactly one header, cookie, query parameter,
+//! claim or literal is its escaped value alone, to read naturally in overrides and tools; it holds no `=`, and so never
+//! equals a key with a tag (an API key that reads `192.0.2.1` is not the client at that address). Above [`MAX_BYTES`],
+//! or where the value is not to leave the proxy, a key becomes `sha256=<64 hex digits>`, the digest of what it was.
 //!
 //! Values are bytes: what is not UTF-8 is escaped like anything else.
 
 use std::fmt::Write as _;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use sha2::{Digest, Sha256};
 
-use crate::client_ip::{self, Prefix};
+use crate::client_ip::Prefix;
 use crate::request::{Field, Request};
+use crate::source::Source;
 
 /// Longest key that is sent as it is.
 pub const MAX_BYTES: usize = 256;
 
-/// Where a part of a key comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// A header field; the name in lower case.
-    Header(String),
-    /// The address of the client.
-    ClientIp(Prefix),
-    /// The path without its query.
-    Path,
-    /// The method.
-    Method,
-    /// The host, in lower case and without port.
-    Host,
-    /// The same text for every request.
-    Literal(String),
-}
+/// What is escaped in a value.
+const ESCAPED: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':').remove(b'/').remove(b'@');
 
 /// One part: the first of its sources that is present.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part(pub Vec<Source>);
 
-/// A key to be composed; at least one part.
+/// A key to be composed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Template(pub Vec<Part>);
+pub struct Template {
+    /// At least one.
+    pub parts: Vec<Part>,
+    /// Only the digest of the key leaves the proxy.
+    pub hash: bool,
+}
 
 /// What a request gives for a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +44,7 @@ pub enum Resolved {
     Key(Key),
     /// A part has no value.
     Missing,
-    /// This header has several values, and picking one would hand out a second key.
+    /// What is named here has several values, and picking one would hand out a second key.
     Ambiguous(String),
 }
 
@@ -67,15 +61,15 @@ pub struct Key {
 
 impl Template {
     /// A key of the client's address alone.
-    pub fn client_ip() -> Self {
-        Self(vec![Part(vec![Source::ClientIp(Prefix::default())])])
+    pub fn client_ip(hash: bool) -> Self {
+        Self { parts: vec![Part(vec![Source::ClientIp(Prefix::default())])], hash }
     }
 
     /// Composes the key of a request.
     pub fn resolve(&self, request: &Request<'_>) -> Resolved {
-        let alone = self.0.len() == 1;
+        let alone = self.parts.len() == 1;
         let mut key = Key { text: String::new(), address_unknown: false };
-        for part in &self.0 {
+        for part in &self.parts {
             if !key.text.is_empty() {
                 key.text.push(',');
             }
@@ -85,7 +79,7 @@ impl Template {
                 Appended::Ambiguous(name) => return Resolved::Ambiguous(name),
             }
         }
-        if key.text.len() > MAX_BYTES {
+        if self.hash || key.text.len() > MAX_BYTES {
             key.text = digest(&key.text);
         }
         Resolved::Key(key)
@@ -103,53 +97,30 @@ enum Appended {
 impl Part {
     fn append(&self, key: &mut Key, request: &Request<'_>, alone: bool) -> Appended {
         for source in &self.0 {
-            let text = &mut key.text;
-            let present = match source {
-                Source::Header(name) => match request.field(name) {
-                    Field::One(value) if alone => append_value(text, value),
-                    Field::One(value) => append(text, &format!("header.{name}"), value),
-                    Field::Missing => false,
-                    Field::Several => return Appended::Ambiguous(name.clone()),
-                },
-                Source::Literal(value) if alone => append_value(text, value.as_bytes()),
-                Source::Literal(value) => append(text, "literal", value.as_bytes()),
-                Source::Path => append(text, "path", request.path()),
-                Source::Method => append(text, "method", request.method()),
-                Source::Host => append(text, "host", &request.host()),
-                Source::ClientIp(prefix) => match request.source_address().as_deref().and_then(client_ip::parse) {
-                    Some(address) => append(text, "ip", client_ip::key(address, *prefix).as_bytes()),
-                    None => {
-                        key.address_unknown = true;
-                        append(text, "ip", b"unknown")
-                    }
-                },
+            let value = match source.read(request) {
+                Field::One(value) => value,
+                // Requests without an address share a limit: a missing one must not be a way around it.
+                Field::Missing if matches!(source, Source::ClientIp(_)) => {
+                    key.address_unknown = true;
+                    b"unknown".into()
+                }
+                Field::Missing => continue,
+                Field::Several => return Appended::Ambiguous(source.describe()),
             };
-            if present {
-                return Appended::Value;
+            if !(alone && source.reads_naturally()) {
+                key.text.push_str(&source.tag());
+                key.text.push('=');
             }
+            key.text.push_str(&escape(&value));
+            return Appended::Value;
         }
         Appended::Missing
     }
 }
 
-fn append(text: &mut String, tag: &str, value: &[u8]) -> bool {
-    if value.is_empty() {
-        return false;
-    }
-    text.push_str(tag);
-    text.push('=');
-    append_value(text, value)
-}
-
-fn append_value(text: &mut String, value: &[u8]) -> bool {
-    for &byte in value {
-        if byte.is_ascii_alphanumeric() || b"-._~:/@".contains(&byte) {
-            text.push(char::from(byte));
-        } else {
-            let _ = write!(text, "%{byte:02X}");
-        }
-    }
-    !value.is_empty()
+/// A value as keys write it.
+pub fn escape(value: &[u8]) -> String {
+    percent_encode(value, ESCAPED).collect()
 }
 
 fn digest(text: &str) -> String {
@@ -169,9 +140,11 @@ mod tests {
 
     fn resolve(sources: &[Source], headers: &[(&str, &[u8])], address: Option<&str>) -> Resolved {
         let headers: Vec<_> = headers.iter().map(|(name, value)| (name.as_bytes().to_vec(), value.to_vec())).collect();
-        let address = || address.map(|address| address.as_bytes().to_vec());
+        let property = |path: &[&str]| {
+            address.filter(|_| path == ["source", "address"]).map(|address| address.as_bytes().to_vec())
+        };
         let parts = sources.iter().map(|source| Part(vec![source.clone()])).collect();
-        Template(parts).resolve(&Request::new(&headers, &address))
+        Template { parts, hash: false }.resolve(&Request::new(&headers, &property))
     }
 
     fn text(resolved: Resolved) -> String {
@@ -265,7 +238,7 @@ mod tests {
     fn several_values_are_ambiguous_and_no_address_is_said() {
         // D13
         let twice: [(&str, &[u8]); 2] = [("k", b"a"), ("k", b"b")];
-        assert_eq!(resolve(&[header("k")], &twice, None), Resolved::Ambiguous("k".to_owned()));
+        assert_eq!(resolve(&[header("k")], &twice, None), Resolved::Ambiguous("header k".to_owned()));
         let Resolved::Key(key) = resolve(&[Source::ClientIp(Prefix::default())], &[], Some("/run/a.sock")) else {
             panic!()
         };
@@ -273,10 +246,24 @@ mod tests {
     }
 
     #[test]
+    fn a_hashed_key_is_the_digest_of_the_key() {
+        let parts = vec![Part(vec![header("k")])];
+        let headers = [(b"k".to_vec(), b"org_9921".to_vec())];
+        let request = Request::new(&headers, &|_| None);
+        // printf org_9921 | sha256sum
+        assert_eq!(
+            text(Template { parts, hash: true }.resolve(&request)),
+            "sha256=403d708eb0798c4e17156ad612f33829c688ea2081ac53ea690fd0cb9c899d2a"
+        );
+        assert!(text(Template::client_ip(true).resolve(&request)).starts_with("sha256="));
+    }
+
+    #[test]
     fn the_first_present_source_counts() {
-        let template = Template(vec![Part(vec![header("x-api-key"), Source::ClientIp(Prefix::default())])]);
+        let parts = vec![Part(vec![header("x-api-key"), Source::ClientIp(Prefix::default())])];
+        let template = Template { parts, hash: false };
         let of = |headers: &[(Vec<u8>, Vec<u8>)]| {
-            text(template.resolve(&Request::new(headers, &|| Some(b"192.0.2.1:1".to_vec()))))
+            text(template.resolve(&Request::new(headers, &|_| Some(b"192.0.2.1:1".to_vec()))))
         };
         assert_eq!(of(&[(b"x-api-key".to_vec(), b"k".to_vec())]), "k");
         assert_eq!(of(&[(b"x-api-key".to_vec(), b"".to_vec())]), "ip=192.0.2.1");

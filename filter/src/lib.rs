@@ -3,6 +3,7 @@
 //! `host` is the only module that talks to the host; everything else is values in, values out, and is tested
 //! natively and on wasm32.
 
+pub mod allow;
 pub mod answer;
 pub mod check;
 pub mod client_ip;
@@ -11,9 +12,14 @@ pub mod exchange;
 #[cfg(all(target_arch = "wasm32", not(test)))]
 mod host;
 pub mod key;
+pub mod path;
+pub mod pattern;
+pub mod property;
 pub mod protobuf;
 pub mod reply;
 pub mod request;
+pub mod rollout;
 pub mod rules;
+pub mod source;
 pub mod stats;
 pub mod throttle;

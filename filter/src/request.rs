@@ -1,37 +1,83 @@
 //! A request as the rules see it.
 
+use std::borrow::Cow;
+use std::cell::OnceCell;
+use std::net::IpAddr;
+
+use percent_encoding::percent_decode;
+
+use crate::{client_ip, path};
+
 /// A view of a request: what the host knows of it when its headers are complete.
 pub struct Request<'a> {
     headers: &'a [(Vec<u8>, Vec<u8>)],
-    source_address: &'a dyn Fn() -> Option<Vec<u8>>,
+    property: &'a dyn Fn(&[&str]) -> Option<Vec<u8>>,
+    path: OnceCell<String>,
 }
 
-/// The values of one header field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The values of one name.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Field<'a> {
     /// Absent, or present without a value.
     Missing,
-    /// One field line with a value.
-    One(&'a [u8]),
-    /// Several field lines: which of them counts is not for a limiter to guess.
+    /// One value.
+    One(Cow<'a, [u8]>),
+    /// Several: which of them counts is not for a limiter to guess.
     Several,
+}
+
+impl<'a> Field<'a> {
+    fn of(mut values: impl Iterator<Item = Cow<'a, [u8]>>) -> Self {
+        match (values.next(), values.next()) {
+            (Some(value), None) if !value.is_empty() => Self::One(value),
+            (_, None) => Self::Missing,
+            (_, Some(_)) => Self::Several,
+        }
+    }
 }
 
 impl<'a> Request<'a> {
     /// `headers` holds names in lower case with the pseudo-headers of HTTP/2, one entry a field line.
-    /// `source_address` asks the host, and is called only if a key needs the address.
-    pub fn new(headers: &'a [(Vec<u8>, Vec<u8>)], source_address: &'a dyn Fn() -> Option<Vec<u8>>) -> Self {
-        Self { headers, source_address }
+    /// `property` asks the host for what it knows besides, and is called only if a rule needs it.
+    pub fn new(headers: &'a [(Vec<u8>, Vec<u8>)], property: &'a dyn Fn(&[&str]) -> Option<Vec<u8>>) -> Self {
+        Self { headers, property, path: OnceCell::new() }
     }
 
     /// The values of a header field; `name` in lower case.
     pub fn field(&self, name: &str) -> Field<'a> {
-        let mut lines = self.headers.iter().filter(|(known, _)| known == name.as_bytes());
-        match (lines.next(), lines.next()) {
-            (Some((_, value)), None) if !value.trim_ascii().is_empty() => Field::One(value.trim_ascii()),
-            (_, None) => Field::Missing,
-            (_, Some(_)) => Field::Several,
-        }
+        Field::of(self.lines(name).map(Cow::Borrowed))
+    }
+
+    /// Each line of a header field; `name` in lower case.
+    pub fn lines(&self, name: &str) -> impl Iterator<Item = &'a [u8]> {
+        let name = name.as_bytes().to_vec();
+        self.headers.iter().filter(move |(known, _)| *known == name).map(|(_, value)| value.trim_ascii())
+    }
+
+    /// The values of a cookie (RFC 6265 section 5.4), without the quotes that may stand around one: `"a"` and `a` are
+    /// the same to most applications.
+    pub fn cookie(&self, name: &str) -> Field<'a> {
+        let pairs = self.lines("cookie").flat_map(|line| line.split(|byte| *byte == b';'));
+        Field::of(pairs.filter_map(|pair| {
+            let (known, value) = split_once(pair, b'=')?;
+            let value = value.trim_ascii();
+            let unquoted = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).unwrap_or(value);
+            (known.trim_ascii() == name.as_bytes()).then_some(Cow::Borrowed(unquoted))
+        }))
+    }
+
+    /// The values of a query parameter (URL standard, "application/x-www-form-urlencoded"), as bytes.
+    pub fn query(&self, name: &str) -> Field<'a> {
+        Field::of(self.query_values(name))
+    }
+
+    /// Each value of a query parameter.
+    pub fn query_values(&self, name: &str) -> impl Iterator<Item = Cow<'a, [u8]>> {
+        let name = name.as_bytes().to_vec();
+        path::query(self.pseudo(":path")).split(|byte| *byte == b'&').filter_map(move |pair| {
+            let (known, value) = split_once(pair, b'=').unwrap_or((pair, b""));
+            (!pair.is_empty() && *form_decoded(known) == *name).then(|| form_decoded(value))
+        })
     }
 
     /// The method; empty if the host names none.
@@ -39,10 +85,9 @@ impl<'a> Request<'a> {
         self.pseudo(":method")
     }
 
-    /// The path without its query. Empty if there is none, as for CONNECT.
-    pub fn path(&self) -> &'a [u8] {
-        let target = self.pseudo(":path");
-        target.split(|byte| matches!(byte, b'?' | b'#')).next().unwrap_or_default()
+    /// The path in its normal form, see [`path::normal`]. Empty if there is none, as for CONNECT.
+    pub fn path(&self) -> &str {
+        self.path.get_or_init(|| path::normal(self.pseudo(":path")))
     }
 
     /// The host in lower case, without port and trailing dot; all spellings of one host are one. Empty if there is none.
@@ -65,17 +110,34 @@ impl<'a> Request<'a> {
             && self.field("access-control-request-method") != Field::Missing
     }
 
-    /// The address of the client as the host tells it.
-    pub fn source_address(&self) -> Option<Vec<u8>> {
-        (self.source_address)()
+    /// The address of the client that the host trusts; `None` where there is none, as on a Unix socket.
+    pub fn client_address(&self) -> Option<IpAddr> {
+        client_ip::parse(&self.property(&["source", "address"])?)
+    }
+
+    /// Something else that the host knows of the request.
+    pub fn property(&self, path: &[&str]) -> Option<Vec<u8>> {
+        (self.property)(path)
     }
 
     fn pseudo(&self, name: &str) -> &'a [u8] {
-        match self.field(name) {
-            Field::One(value) => value,
-            Field::Missing | Field::Several => b"",
-        }
+        let mut lines = self.lines(name);
+        lines.next().filter(|_| lines.next().is_none()).unwrap_or_default()
     }
+}
+
+fn split_once(bytes: &[u8], separator: u8) -> Option<(&[u8], &[u8])> {
+    let at = bytes.iter().position(|byte| *byte == separator)?;
+    Some((bytes.get(..at)?, bytes.get(at + 1..)?))
+}
+
+/// As forms write text into a URL: `+` for a space, `%XX` for other bytes. A `%` without two hex digits is itself.
+fn form_decoded(text: &[u8]) -> Cow<'_, [u8]> {
+    if !text.contains(&b'+') {
+        return percent_decode(text).into();
+    }
+    let spaced: Vec<u8> = text.iter().map(|byte| if *byte == b'+' { b' ' } else { *byte }).collect();
+    Cow::Owned(percent_decode(&spaced).collect())
 }
 
 /// Whether what stands before the last colon leaves a bracket open, so that the colon belongs to an IPv6 address.
@@ -92,7 +154,11 @@ mod tests {
     fn with<T>(headers: &[(&str, &str)], read: impl Fn(&Request<'_>) -> T) -> T {
         let headers: Vec<_> =
             headers.iter().map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec())).collect();
-        read(&Request::new(&headers, &|| None))
+        read(&Request::new(&headers, &|_| None))
+    }
+
+    fn one(value: &'static [u8]) -> Field<'static> {
+        Field::One(Cow::Borrowed(value))
     }
 
     #[test]
@@ -109,18 +175,69 @@ mod tests {
     }
 
     #[test]
-    fn the_path_ends_at_the_query() {
-        assert_eq!(with(&[(":path", "/a/b?c=/d#e")], |r| r.path().to_vec()), b"/a/b");
-        assert_eq!(with(&[(":path", "/a#b?c")], |r| r.path().to_vec()), b"/a");
-        assert_eq!(with(&[], |r| r.path().to_vec()), b"");
+    fn the_path_is_normal() {
+        assert_eq!(with(&[(":path", "/a//%62/../c?d=/e#f")], |r| r.path().to_owned()), "/a/c");
+        assert_eq!(with(&[], |r| r.path().to_owned()), "");
+        assert_eq!(with(&[(":path", "/a"), (":path", "/b")], |r| r.path().to_owned()), "");
     }
 
     #[test]
     fn an_empty_value_is_a_missing_one_and_two_are_several() {
         assert!(with(&[("k", " ")], |r| r.field("k") == Field::Missing));
-        assert!(with(&[("k", " a ")], |r| r.field("k") == Field::One(b"a")));
+        assert!(with(&[("k", " a ")], |r| r.field("k") == one(b"a")));
         assert!(with(&[("k", "a"), ("k", "a")], |r| r.field("k") == Field::Several));
         assert!(with(&[("k", ""), ("k", "a")], |r| r.field("k") == Field::Several));
+    }
+
+    #[test]
+    fn a_cookie_is_found_among_others() {
+        for (lines, expected) in [
+            (vec!["session=a"], one(b"a")),
+            (vec!["x=1; session=a; y=2"], one(b"a")),
+            (vec!["x=1;session = a ;"], one(b"a")),
+            (vec!["session=\"a\""], one(b"a")),
+            (vec!["session=a=b"], one(b"a=b")),
+            (vec!["x=1", "session=a"], one(b"a")),
+            (vec![], Field::Missing),
+            (vec![""], Field::Missing),
+            (vec!["session"], Field::Missing),
+            (vec!["session="], Field::Missing),
+            (vec!["session=\"\""], Field::Missing),
+            (vec!["Session=a; xsession=a; session2=a"], Field::Missing),
+            (vec!["session=a; session=b"], Field::Several),
+            (vec!["session=a", "session=a"], Field::Several),
+        ] {
+            let headers: Vec<_> = lines.iter().map(|line| ("cookie", *line)).collect();
+            assert!(with(&headers, |r| r.cookie("session") == expected), "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn a_query_parameter_is_decoded() {
+        for (target, expected) in [
+            ("/?key=a", one(b"a")),
+            ("/?x=1&key=a&y", one(b"a")),
+            ("/?key=a+b", one(b"a b")),
+            ("/?key=a%20b", one(b"a b")),
+            ("/?key=a%2Bb", one(b"a+b")),
+            ("/?%6Bey=%61", one(b"a")),
+            ("/?key=a=b", one(b"a=b")),
+            ("/?key=%A1%b1", one(b"\xa1\xb1")),
+            ("/?key=100%&x", one(b"100%")),
+            ("/?key=a?b/c", one(b"a?b/c")),
+            ("/?&&key=a&", one(b"a")),
+            ("/", Field::Missing),
+            ("/?", Field::Missing),
+            ("/?key", Field::Missing),
+            ("/?key=", Field::Missing),
+            ("/?Key=a", Field::Missing),
+            ("/#?key=a", Field::Missing),
+            ("/?x=key=a;key=b", Field::Missing),
+            ("/?key=a&key=b", Field::Several),
+            ("/?key=&k%65y=b", Field::Several),
+        ] {
+            assert!(with(&[(":path", target)], |r| r.query("key") == expected), "{target}");
+        }
     }
 
     #[test]

@@ -9,6 +9,8 @@ pub enum Outcome {
     Refused,
     /// Admitted, but a limit in shadow mode would have refused.
     Shadow,
+    /// Passed without a check: by the rule's allow-list, or because its key is not in the rule's share.
+    Exempt,
     /// The check failed and the request passed.
     FailedOpen,
     /// The check failed and the request was answered 503.
@@ -27,10 +29,11 @@ pub enum Outcome {
 
 impl Outcome {
     /// All outcomes, in the order of their counters.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Allowed,
         Self::Refused,
         Self::Shadow,
+        Self::Exempt,
         Self::FailedOpen,
         Self::FailedClosed,
         Self::Misconfigured,
@@ -46,6 +49,7 @@ impl Outcome {
             Self::Allowed => "allowed",
             Self::Refused => "refused",
             Self::Shadow => "shadow",
+            Self::Exempt => "exempt",
             Self::FailedOpen => "failed_open",
             Self::FailedClosed => "failed_closed",
             Self::Misconfigured => "misconfigured",

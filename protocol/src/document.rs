@@ -276,11 +276,19 @@ impl<'a> Fields<'a> {
             }
         }
     }
+
     /// Reports unless exactly one of the fields asked for is there, and nothing else.
     pub fn one_of(self, mistakes: &mut Mistakes) {
-        let present = self.fields.iter().filter(|(name, _)| self.known.contains(&name.as_str())).count();
-        if present != 1 && self.fields.len() == present {
-            let accepted = self.known.join(", ");
+        self.one_of_beside(&[], mistakes);
+    }
+
+    /// As [`Fields::one_of`], the fields in `beside` not counting.
+    pub fn one_of_beside(self, beside: &[&str], mistakes: &mut Mistakes) {
+        let choices: Vec<&str> = self.known.iter().copied().filter(|name| !beside.contains(name)).collect();
+        let present = self.fields.iter().filter(|(name, _)| choices.contains(&name.as_str())).count();
+        let has_unknown = self.fields.iter().any(|(name, _)| !self.known.contains(&name.as_str()));
+        if present != 1 && !has_unknown {
+            let accepted = choices.join(", ");
             mistakes.add(&self.path, format_args!("expected exactly one of {accepted}, found {present} of them"));
         }
         self.finish(mistakes);

@@ -4,7 +4,8 @@
 //! | --- | --- |
 //! | `reference.rs` | `envoy.yaml` and `examples/weir.yaml` as they are: headers, the 429, CORS, access log, counters |
 //! | `exactness.rs` | exactly as many pass as the limit says, at once and over time, on one worker and on four |
-//! | `keys.rs` | who is limited: keys that are missing, empty, repeated, not UTF-8; addresses of both families |
+//! | `matching.rs` | which requests a rule is for: paths by every spelling, hosts, headers, parameters |
+//! | `keys.rs` | who is limited: every source of a key; missing, empty, repeated, not UTF-8; addresses of both families |
 //! | `answers.rs` | fields on every answer of a checked request, whoever gave it; none where nothing was checked |
 //! | `failure.rs` | the service down, slow, wrong or rude: open passes, closed is 503, the worker serves on |
 //! | `floods.rs` | a thousand streams refused or failed at once, and clients that leave at any moment: no trap |
@@ -16,6 +17,7 @@ mod exactness;
 mod failure;
 mod floods;
 mod keys;
+mod matching;
 mod plugin;
 mod reference;
 mod support;

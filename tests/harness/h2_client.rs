@@ -42,6 +42,11 @@ impl H2 {
         Self { sender, authority }
     }
 
+    /// The same connection, asking for this host.
+    pub fn for_host(&self, authority: &str) -> Self {
+        Self { sender: self.sender.clone(), authority: authority.to_owned() }
+    }
+
     /// Sends a request and waits for the answer.
     pub async fn request(&self, method: Method, path: &str, headers: &[(&str, &str)]) -> Result<Response, h2::Error> {
         self.start(method, path, headers).await?.response().await

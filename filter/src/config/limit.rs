@@ -46,8 +46,9 @@ fn limit(path: &str, value: &Value, mistakes: &mut Mistakes) -> Option<Limit> {
             mistakes.choice(&path, value, &choices)
         })
         .unwrap_or(OnMissingKey::ClientIp);
+    let hash = fields.optional("hash").and_then(|(path, value)| mistakes.bool(&path, value)).unwrap_or(false);
     fields.finish(mistakes);
-    Some(Limit { policy: policy?, key: Template(key?), cost: cost?, on_missing_key })
+    Some(Limit { policy: policy?, key: Template { parts: key?, hash }, cost: cost?, on_missing_key })
 }
 
 fn cost_header(path: &str, value: &Value, mistakes: &mut Mistakes) -> Option<Cost> {

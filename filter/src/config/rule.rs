@@ -2,7 +2,8 @@
 
 use weir_protocol::document::{Mistakes, Value};
 
-use super::{FailureMode, Rule, failure_mode, limit, matching, name};
+use super::{FailureMode, Rule, failure_mode, key, limit, matching, members, name};
+use crate::rollout::Percent;
 use crate::rules::Matcher;
 
 /// The list of rules.
@@ -33,6 +34,19 @@ fn rule(path: &str, value: &Value, inherited: FailureMode, mistakes: &mut Mistak
     };
     let skip = fields.optional("skip").and_then(|(path, value)| mistakes.bool(&path, value)).unwrap_or(false);
     let failure_mode = failure_mode(&mut fields, mistakes).unwrap_or(inherited);
+    let mut unless_skipped = |field, mistakes: &mut Mistakes| {
+        let found = fields.optional(field)?;
+        if skip {
+            mistakes.add(&found.0, "expected nothing, since `skip` is true");
+        }
+        (!skip).then_some(found)
+    };
+    let allow = unless_skipped("allow", mistakes)
+        .map(|(path, value)| members(&path, value, "sources with their values", mistakes, key::allow))
+        .unwrap_or_default();
+    let percent = unless_skipped("percent", mistakes).map_or(Some(Percent::ALL), |(path, value)| {
+        mistakes.whole(&path, value, 0..=100).and_then(|percent| u8::try_from(percent).ok()).map(Percent)
+    });
     let limits = match (skip, fields.optional("limits")) {
         (false, Some((path, value))) => limit::limits(&path, value, mistakes),
         (true, None) => Some(Vec::new()),
@@ -46,5 +60,5 @@ fn rule(path: &str, value: &Value, inherited: FailureMode, mistakes: &mut Mistak
         }
     };
     fields.finish(mistakes);
-    Some(Rule { name: name?, matcher: matcher?, limits: limits?, failure_mode })
+    Some(Rule { name: name?, matcher: matcher?, allow, percent: percent?, limits: limits?, failure_mode })
 }

@@ -21,7 +21,7 @@ fn per_key() -> Config {
 fn on_request(exchange: &mut Exchange, config: &Config, headers: &[(&str, &str)]) -> Transition {
     let headers: Vec<_> =
         headers.iter().map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec())).collect();
-    exchange.on_request(config, &Request::new(&headers, &|| Some(b"192.0.2.7:4711".to_vec())))
+    exchange.on_request(config, &Request::new(&headers, &|_| Some(b"192.0.2.7:4711".to_vec())))
 }
 
 fn asked(transition: &Transition) -> &str {
@@ -322,4 +322,47 @@ fn an_answer_to_no_question_changes_nothing() {
     let mut exchange = Exchange::default();
     assert_eq!(exchange.on_answer(&config, answered(200, REFUSED)).step, Step::Continue);
     assert_eq!(exchange.on_response(&config, |_| true), []);
+}
+
+#[test]
+fn whoever_is_on_the_allow_list_is_not_asked_about() {
+    let config = config(
+        r#""allow":[{"client_ip":{},"values":["192.0.2.0/24"]},{"header":"x-api-key","values":["batch"]}],
+        "limits":[{"policy":"per-key","key":[{"header":"x-api-key"}],"on_missing_key":"reject"}]"#,
+    );
+    let from = |address: &'static str, key: &[(&str, &str)]| {
+        let headers: Vec<_> =
+            key.iter().map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec())).collect();
+        let mut exchange = Exchange::default();
+        let property = |_: &[&str]| Some(address.as_bytes().to_vec());
+        let transition = exchange.on_request(&config, &Request::new(&headers, &property));
+        assert!(!exchange.wants_response());
+        (matches!(transition.step, Step::Continue), transition.outcomes)
+    };
+    assert_eq!(from("192.0.2.7:1", &[]), (true, vec![Outcome::Exempt]));
+    assert_eq!(from("198.51.100.7:1", &[("x-api-key", "batch")]), (true, vec![Outcome::Exempt]));
+    assert_eq!(from("198.51.100.7:1", &[("x-api-key", "other")]), (false, vec![]));
+    assert_eq!(
+        from("198.51.100.7:1", &[("x-api-key", "batch"), ("x-api-key", "other")]),
+        (false, vec![Outcome::Rejected])
+    );
+}
+
+#[test]
+fn a_rule_limits_a_share_of_its_keys() {
+    let limits = r#""limits":[{"policy":"per-key","key":[{"header":"x-api-key"}]},
+        {"policy":"all","key":[{"literal":"all"}],"hash":true}]"#;
+    let outcomes = |percent: u8, key: &str| {
+        let config = config(&format!(r#""percent":{percent},{limits}"#));
+        on_request(&mut Exchange::default(), &config, &[("x-api-key", key)])
+    };
+    let none = outcomes(0, "k");
+    assert_eq!((none.step, none.outcomes), (Step::Continue, vec![Outcome::Exempt, Outcome::Exempt]));
+    let all = outcomes(100, "k");
+    assert!(asked(&all).contains(r#""key":"k""#) && asked(&all).contains(r#""key":"sha256="#));
+    assert_eq!(all.outcomes, []);
+    // A key that is in brings its own limit alone.
+    let asked = (0..100).filter(|key| matches!(outcomes(30, &format!("k{key}")).step, Step::Ask(_))).count();
+    let literal = matches!(outcomes(30, "k").step, Step::Ask(_));
+    assert!(literal || (1..99).contains(&asked), "{asked}");
 }
