@@ -32,8 +32,12 @@ local function sliding_window_log()
     return #element > 7 and #element < 15
   end
 
-  -- Time and cumulated cost of an event.
+  -- Time and cumulated cost of an event. What is none, in a list that somebody else wrote, has left long ago: an error
+  -- would fail every call of that client.
   local function unpack_event(element)
+    if not is_event(element) then
+      return 0, 0
+    end
     return struct.unpack('>I7I' .. (#element - 7), element)
   end
 
@@ -109,7 +113,8 @@ local function sliding_window_log()
           limit, limit.first, limit.first_cumulated,
           function(_, cumulated) return (cumulated - before) % CUMULATED_BELOW >= leaving end)
       end
-      return time + limit.window - limit.at
+      -- Above 0 by itself, unless a foreign element was met.
+      return math.max(1, time + limit.window - limit.at)
     end,
 
     charge = function(limit)

@@ -317,6 +317,40 @@ fn foreign_values_count_as_absent_and_are_replaced_by_the_next_charge() {
 }
 
 #[test]
+fn a_log_with_a_foreign_element_inside_fails_no_call_and_admits_no_more() {
+    let server = Server::start();
+    let mut connection = server.connect();
+    load(&mut connection);
+    away_from_an_edge(&mut connection);
+    let of = |cost| charge("foreign", Algorithm::SlidingWindowLog, 5, HOUR_MS, cost);
+    let key = of(0).state_key;
+    let event = |time: u64, cumulated: u8| {
+        let mut bytes = time.to_be_bytes()[1..].to_vec();
+        bytes.push(cumulated);
+        bytes
+    };
+    let now = server_us(&mut connection);
+    let left = now - 2 * 3_600_000_000;
+    // The odd one as the second live event, among those that have left, and where a search probes.
+    for (times, odd) in
+        [([now; 4], 1), ([left, left, now, now], 1), ([left, left, left, now], 2), ([left, now, now, now], 2)]
+    {
+        redis::cmd("DEL").arg(&key).exec(&mut connection).unwrap();
+        let mut command = redis::cmd("RPUSH");
+        command.arg(&key).arg(&[0u8; 14]);
+        for (index, time) in times.into_iter().enumerate() {
+            command.arg(if index == odd { b"x".to_vec() } else { event(time, index as u8 + 1) });
+        }
+        command.exec(&mut connection).unwrap();
+        let mut admitted = 0;
+        for cost in [0, 4, 5, 3, 1, 1, 1, 1, 1, 1] {
+            admitted += if one(&mut connection, of(cost)).allowed { cost } else { 0 };
+        }
+        assert!(admitted <= 5, "{times:?} {odd}: {admitted}");
+    }
+}
+
+#[test]
 fn errors_of_the_server_are_raised_and_nothing_is_charged() {
     // Only a value of another type counts as absent: who may not read must not admit.
     let server = Server::start();
