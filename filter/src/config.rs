@@ -3,6 +3,7 @@
 //! All mistakes are reported together, each with its path, what is accepted and what was found. A configuration with
 //! a mistake is refused whole: limiting silently less than was asked is worse than not starting.
 
+use weir_protocol::Mode;
 use weir_protocol::document::{Fields, Mistakes, Value};
 use weir_protocol::fields::Style;
 use weir_protocol::is_name;
@@ -10,6 +11,7 @@ use weir_protocol::is_name;
 use crate::allow::Allow;
 use crate::key::Template;
 use crate::protobuf;
+use crate::reply::Refusal;
 use crate::request::Request;
 use crate::rollout::Percent;
 use crate::rules::{Index, Matcher};
@@ -18,6 +20,7 @@ mod key;
 mod limit;
 mod matching;
 mod pattern;
+mod refusal;
 mod rule;
 mod service;
 
@@ -34,6 +37,10 @@ pub struct Config {
     pub upstream_headers: UpstreamHeaders,
     /// Whether CORS preflights pass without a check.
     pub preflights: Preflights,
+    /// What a refusal looks like; rules have their own.
+    pub refusal: Refusal,
+    /// The most seconds that are added to a `Retry-After`.
+    pub retry_after_jitter_s: u64,
     /// Tried in order; the first match decides. At least one.
     pub rules: Vec<Rule>,
     index: Index,
@@ -86,6 +93,10 @@ pub struct Rule {
     pub name: String,
     /// Which requests.
     pub matcher: Matcher,
+    /// Whether its refusals are answers, or only told and counted.
+    pub mode: Mode,
+    /// What a refusal looks like.
+    pub refusal: Refusal,
     /// Requests that pass without a check.
     pub allow: Vec<Allow>,
     /// The share of keys that the rule limits.
@@ -194,13 +205,32 @@ fn config(value: &Value, mistakes: &mut Mistakes) -> Option<Config> {
             mistakes.choice(&path, value, &[("free", Preflights::Free), ("checked", Preflights::Checked)])
         })
         .unwrap_or(Preflights::Free);
+    let refusal = match fields.optional("refusal") {
+        Some((path, value)) => refusal::refusal(&path, value, mistakes).unwrap_or_default(),
+        None => Refusal::default(),
+    };
+    let retry_after_jitter_s = match fields.optional("retry_after_jitter") {
+        Some((path, value)) => refusal::jitter_s(&path, value, mistakes),
+        None => Some(0),
+    };
+    let inherited = rule::Inherited { failure_mode, refusal: &refusal };
     let rules = fields
         .required("rules", "a list of rules", mistakes)
-        .and_then(|(path, value)| rule::rules(&path, value, failure_mode, mistakes));
+        .and_then(|(path, value)| rule::rules(&path, value, &inherited, mistakes));
     fields.finish(mistakes);
     let rules = rules?;
     let index = Index::new(rules.iter().map(|rule| &rule.matcher));
-    Some(Config { service: service?, failure_mode, styles, upstream_headers, preflights, rules, index })
+    Some(Config {
+        service: service?,
+        failure_mode,
+        styles,
+        upstream_headers,
+        preflights,
+        refusal,
+        retry_after_jitter_s: retry_after_jitter_s?,
+        rules,
+        index,
+    })
 }
 
 /// What may be sent as a header field value (RFC 9110 section 5.5) without surprises.

@@ -9,8 +9,8 @@ use weir_protocol::{CheckRequest, Mode, Verdict};
 
 use crate::answer::{Answer, Failure, judge};
 use crate::check::limit_request;
-use crate::config::{Config, FailureMode, Preflights, UpstreamHeaders};
-use crate::reply::LocalReply;
+use crate::config::{Config, FailureMode, Preflights, Rule, UpstreamHeaders};
+use crate::reply::{Form, LocalReply};
 use crate::request::Request;
 use crate::stats::Outcome;
 
@@ -18,6 +18,8 @@ use crate::stats::Outcome;
 #[derive(Debug, Default)]
 pub struct Exchange {
     state: State,
+    form: Form,
+    seed: u64,
 }
 
 #[derive(Debug, Default)]
@@ -29,6 +31,8 @@ enum State {
     Asking { rule: usize, request: CheckRequest },
     /// The request was checked and may pass.
     Admitted(Verdict),
+    /// The request passes, since its rule is in shadow mode; what the response tells of it.
+    Shadowed(String),
     /// The filter answered.
     Replied,
 }
@@ -66,9 +70,17 @@ pub enum Edit {
     Remove(&'static str),
 }
 
+/// The field that tells what a rule in shadow mode would have done.
+const SHADOW_FIELD: &str = "weir-shadow";
+
 // === impl Exchange ===
 
 impl Exchange {
+    /// `seed` is any number that differs from request to request: what is random in an answer comes from it.
+    pub fn new(seed: u64) -> Self {
+        Self { seed, ..Self::default() }
+    }
+
     /// The request's headers are complete.
     pub fn on_request(&mut self, config: &Config, request: &Request<'_>) -> Transition {
         if config.preflights == Preflights::Free && request.is_preflight() {
@@ -77,6 +89,7 @@ impl Exchange {
         let Some((index, rule)) = config.rule_for(request) else {
             return Transition::to(Step::Continue, None);
         };
+        self.form = Form::of(request);
         let mut transition = Transition::to(Step::Continue, Some(index));
         if rule.allow.iter().any(|allow| allow.admits(request)) {
             transition.outcomes.push(Outcome::Exempt);
@@ -87,9 +100,13 @@ impl Exchange {
             match limit_request(rule, limit, request, &mut transition.outcomes) {
                 Ok(limit) => asked.extend(limit),
                 Err(detail) => {
-                    self.state = State::Replied;
-                    transition.outcomes.push(Outcome::Rejected);
-                    transition.step = Step::Reply(LocalReply::bad_request(detail));
+                    if rule.mode == Mode::Shadow {
+                        self.shadow(&mut transition, rule, "rejected", Outcome::Shadow);
+                    } else {
+                        self.state = State::Replied;
+                        transition.outcomes.push(Outcome::Rejected);
+                        transition.step = Step::Reply(LocalReply::bad_request(detail, &self.form));
+                    }
                     return transition;
                 }
             }
@@ -108,7 +125,7 @@ impl Exchange {
     pub fn on_unreadable(&mut self, config: &Config) -> Transition {
         let mut transition = Transition::to(Step::Continue, None);
         let reason = "the host does not show the headers of the request".to_owned();
-        self.fail(&mut transition, config.failure_mode, Failure { misconfigured: false, reason });
+        self.fail(&mut transition, config, None, Failure { misconfigured: false, reason });
         transition
     }
 
@@ -122,42 +139,71 @@ impl Exchange {
             }
         };
         let mut transition = Transition::to(Step::Continue, Some(index));
+        let rule = config.rules.get(index);
         match judge(&request, answer) {
             Ok(verdict) => {
                 if verdict.degraded() {
                     transition.outcomes.push(Outcome::Degraded);
                 }
-                if verdict.allowed() {
-                    let shadowed = verdict.limits().iter().any(|limit| limit.mode == Mode::Shadow && !limit.allowed);
-                    transition.outcomes.push(if shadowed { Outcome::Shadow } else { Outcome::Allowed });
-                    self.state = State::Admitted(verdict);
-                } else {
-                    transition.outcomes.push(Outcome::Refused);
-                    transition.step = Step::Reply(LocalReply::refused(&verdict, &config.styles));
-                    self.state = State::Replied;
-                }
+                self.decide(&mut transition, config, rule, verdict);
             }
-            Err(failure) => {
-                let mode = config.rules.get(index).map_or(config.failure_mode, |rule| rule.failure_mode);
-                self.fail(&mut transition, mode, failure);
-            }
+            Err(failure) => self.fail(&mut transition, config, rule, failure),
         }
         transition
     }
 
-    fn fail(&mut self, transition: &mut Transition, mode: FailureMode, failure: Failure) {
-        if failure.misconfigured {
-            transition.outcomes.push(Outcome::Misconfigured);
-        }
-        match mode {
-            FailureMode::Open => transition.outcomes.push(Outcome::FailedOpen),
-            FailureMode::Closed => {
-                transition.outcomes.push(Outcome::FailedClosed);
-                transition.step = Step::Reply(LocalReply::unavailable());
+    /// Does what a verdict says, or what the rule's mode makes of it.
+    fn decide(&mut self, transition: &mut Transition, config: &Config, rule: Option<&Rule>, verdict: Verdict) {
+        let would_refuse = verdict.limits().iter().any(|limit| limit.mode == Mode::Shadow && !limit.allowed);
+        let admitted = if would_refuse { Outcome::Shadow } else { Outcome::Allowed };
+        match (rule, verdict.allowed()) {
+            (Some(rule), true) if rule.mode == Mode::Shadow => self.shadow(transition, rule, "allowed", admitted),
+            (Some(rule), false) if rule.mode == Mode::Shadow => {
+                self.shadow(transition, rule, "refused", Outcome::Shadow);
+            }
+            (_, true) => {
+                transition.outcomes.push(admitted);
+                self.state = State::Admitted(verdict);
+            }
+            (rule, false) => {
+                transition.outcomes.push(Outcome::Refused);
+                let refusal = rule.map_or(&config.refusal, |rule| &rule.refusal);
+                let jitter = self.jitter(config);
+                transition.step =
+                    Step::Reply(LocalReply::refused(&verdict, &config.styles, refusal, &self.form, jitter));
                 self.state = State::Replied;
             }
         }
+    }
+
+    fn fail(&mut self, transition: &mut Transition, config: &Config, rule: Option<&Rule>, failure: Failure) {
+        if failure.misconfigured {
+            transition.outcomes.push(Outcome::Misconfigured);
+        }
         transition.failure = Some(failure);
+        let mode = rule.map_or(config.failure_mode, |rule| rule.failure_mode);
+        match (rule.filter(|rule| rule.mode == Mode::Shadow), mode) {
+            (Some(rule), FailureMode::Open) => self.shadow(transition, rule, "failed_open", Outcome::FailedOpen),
+            (Some(rule), FailureMode::Closed) => self.shadow(transition, rule, "failed_closed", Outcome::FailedOpen),
+            (None, FailureMode::Open) => transition.outcomes.push(Outcome::FailedOpen),
+            (None, FailureMode::Closed) => {
+                transition.outcomes.push(Outcome::FailedClosed);
+                transition.step = Step::Reply(LocalReply::unavailable(&self.form, self.jitter(config)));
+                self.state = State::Replied;
+            }
+        }
+    }
+
+    /// Lets the request pass, and the response tell what would have become of it.
+    fn shadow(&mut self, transition: &mut Transition, rule: &Rule, would_be: &str, outcome: Outcome) {
+        transition.outcomes.push(outcome);
+        // An Item with a parameter (RFC 9651); names of rules need no escape.
+        self.state = State::Shadowed(format!("{would_be};rule=\"{}\"", rule.name));
+    }
+
+    /// Seconds to add to a wait, from 0 to the configured most.
+    fn jitter(&self, config: &Config) -> u64 {
+        config.retry_after_jitter_s.checked_add(1).map_or(0, |choices| self.seed % choices)
     }
 
     /// Whether the service was asked and has not answered.
@@ -167,12 +213,16 @@ impl Exchange {
 
     /// Whether the response needs limit fields.
     pub fn wants_response(&self) -> bool {
-        matches!(self.state, State::Admitted(_))
+        matches!(self.state, State::Admitted(_) | State::Shadowed(_))
     }
 
     /// The response's headers are complete. `has` tells whether the upstream sent a field.
     pub fn on_response(&self, config: &Config, has: impl Fn(&str) -> bool) -> Vec<Edit> {
-        let State::Admitted(verdict) = &self.state else { return Vec::new() };
+        let verdict = match &self.state {
+            State::Admitted(verdict) => verdict,
+            State::Shadowed(told) if !config.styles.is_empty() => return vec![Edit::Set(SHADOW_FIELD, told.clone())],
+            _ => return Vec::new(),
+        };
         let mut edits = Vec::new();
         for style in &config.styles {
             let names = style.names();

@@ -19,6 +19,7 @@ use std::time::Duration;
 use proxy_wasm::hostcalls::dispatch_http_call;
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::{Action, ContextType, LogLevel};
+use weir_protocol::Mode;
 
 mod abi;
 
@@ -26,7 +27,7 @@ use self::abi::{Level, Map};
 use crate::answer::{Answer, Failure, MAX_ANSWER_BYTES};
 use crate::config::Config;
 use crate::exchange::{Edit, Exchange, Step, Transition};
-use crate::reply::LocalReply;
+use crate::reply::{Form, LocalReply};
 use crate::request::Request;
 use crate::stats::Outcome;
 use crate::throttle::Throttle;
@@ -134,7 +135,7 @@ impl RootContext for Root {
     fn create_http_context(&self, id: u32) -> Option<Box<dyn HttpContext>> {
         let mut shared = self.shared.borrow_mut();
         if let Some(active) = shared.active.clone() {
-            shared.streams.insert(id, (active, Exchange::default()));
+            shared.streams.insert(id, (active, Exchange::new(seed(id))));
         }
         drop(shared);
         Some(Box::new(Stream { id, shared: Rc::clone(&self.shared) }))
@@ -221,7 +222,7 @@ impl Stream {
     fn advance(&self, event: impl FnOnce(&mut Exchange, &Config) -> Transition) -> Action {
         let Some((active, transition)) = step(&self.shared, self.id, event) else {
             // No configuration is in force. Hosts send no traffic then; should one, nothing may pass unlimited.
-            send(&LocalReply::unavailable());
+            send(&LocalReply::unavailable(&Form::Http, 0));
             return Action::Pause;
         };
         tell(&self.shared, &active, &transition);
@@ -355,7 +356,10 @@ fn warn(shared: &RefCell<Shared>, active: &Active, transition: &Transition, fail
     };
     let Some(left_out) = admitted else { return };
     let rule = transition.rule.and_then(|rule| active.config.rules.get(rule)).map_or("none", |rule| &rule.name);
+    let shadow =
+        transition.rule.and_then(|rule| active.config.rules.get(rule)).is_some_and(|rule| rule.mode == Mode::Shadow);
     let consequence = match transition.step {
+        _ if shadow => "the request passes unlimited (mode shadow)",
         Step::Reply(_) => "the request is answered 503 (failure_mode closed)",
         Step::Continue | Step::Ask(_) => "the request passes unlimited (failure_mode open)",
     };
@@ -371,13 +375,24 @@ fn warn(shared: &RefCell<Shared>, active: &Active, transition: &Transition, fail
 }
 
 fn send(reply: &LocalReply) {
-    let headers: Vec<(&str, &str)> = reply.headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let headers: Vec<(&str, &str)> =
+        reply.headers.iter().map(|(name, value)| (name.as_ref(), value.as_str())).collect();
     // A host that does not like the reply still owes the client one.
-    if abi::send_local_response(reply.status, &headers, &reply.body).is_err()
-        && abi::send_local_response(reply.status, &[], &[]).is_err()
+    let grpc_status = reply.grpc_status.map(|status| status as i32);
+    if abi::send_local_response(reply.status, &headers, &reply.body, grpc_status).is_err()
+        && abi::send_local_response(reply.status, &[], &[], grpc_status).is_err()
     {
         abi::log(Level::Error, &format!("weir: the host refused to send a local reply with status {}", reply.status));
     }
+}
+
+/// A number that differs from stream to stream and from worker to worker: the clock and the stream's id, mixed by the
+/// finaliser of SplitMix64.
+fn seed(id: u32) -> u64 {
+    let mut z = abi::now_ns().wrapping_add(u64::from(id).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
 }
 
 // === callouts ===

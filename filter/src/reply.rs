@@ -1,8 +1,16 @@
-//! Answers that the filter gives itself: 429, 503 and 400.
+//! Answers that the filter gives itself: a refusal, 503 and 400, in the form that the request's protocol has for them.
 
+use std::borrow::Cow;
+
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use weir_protocol::fields::{Style, rate_limit_fields, retry_after};
 use weir_protocol::problem::{MEDIA_TYPE, QUOTA_EXCEEDED};
 use weir_protocol::{Problem, Verdict};
+
+use crate::request::{Field, Request};
+
+/// What gRPC escapes in a message ("PROTOCOL-HTTP2", Percent-Encoded), besides what is not ASCII.
+const ESCAPED_IN_MESSAGE: &AsciiSet = &CONTROLS.add(b'%');
 
 /// A local reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,16 +18,84 @@ pub struct LocalReply {
     /// The HTTP status.
     pub status: u16,
     /// Header fields, names in lower case.
-    pub headers: Vec<(&'static str, String)>,
+    pub headers: Vec<(Cow<'static, str>, String)>,
     /// The body.
     pub body: Vec<u8>,
+    /// The host is to answer in gRPC, with this status and the body as message; the HTTP status is then its business.
+    pub grpc_status: Option<GrpcStatus>,
 }
 
+/// What a refusal looks like to a client of plain HTTP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The HTTP status, 400 to 599.
+    pub status: u16,
+    /// The media type of the body; that of a problem document unless the body is given.
+    pub content_type: Option<String>,
+    /// A fixed body in place of the problem document.
+    pub body: Option<String>,
+    /// Further fields, names in lower case; these are in gRPC too.
+    pub headers: Vec<(String, String)>,
+}
+
+/// The protocol of a request, as far as an answer depends on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Form {
+    /// Plain HTTP.
+    #[default]
+    Http,
+    /// gRPC.
+    Grpc,
+    /// gRPC-Web that no filter has translated, with its content type.
+    GrpcWeb(String),
+}
+
+/// A gRPC status code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GrpcStatus {
+    /// The request cannot be attributed.
+    InvalidArgument = 3,
+    /// Refused.
+    ResourceExhausted = 8,
+    /// The check failed.
+    Unavailable = 14,
+}
+
+// === impl Form ===
+
+impl Form {
+    /// By the request's content type, as Envoy tells it.
+    pub fn of(request: &Request<'_>) -> Self {
+        const GRPC: &[u8] = b"application/grpc";
+        let Field::One(content_type) = request.field("content-type") else { return Self::Http };
+        let media_type = content_type.split(|byte| matches!(byte, b';' | b' ')).next().unwrap_or_default();
+        match media_type.strip_prefix(GRPC) {
+            Some(b"" | [b'+', ..]) => Self::Grpc,
+            Some(rest) if rest.strip_prefix(b"-web").is_some_and(is_web_variant) => {
+                Self::GrpcWeb(String::from_utf8_lossy(media_type).into_owned())
+            }
+            _ => Self::Http,
+        }
+    }
+}
+
+/// What may follow `application/grpc-web`: `-text`, a message format, or both.
+fn is_web_variant(rest: &[u8]) -> bool {
+    match rest.strip_prefix(b"-text").unwrap_or(rest) {
+        [] => true,
+        [b'+', format @ ..] => format.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(byte)),
+        _ => false,
+    }
+}
+
+// === impl LocalReply ===
+
 impl LocalReply {
-    /// 429 for a refusal, with the limit fields of the given styles, and `Retry-After` unless waiting never helps.
-    pub fn refused(verdict: &Verdict, styles: &[Style]) -> Self {
+    /// A refusal, with the limit fields of the given styles, and `Retry-After` unless waiting never helps: the truth
+    /// and so many seconds of `jitter` more.
+    pub fn refused(verdict: &Verdict, styles: &[Style], refusal: &Refusal, form: &Form, jitter: u64) -> Self {
         let names: Vec<String> = verdict.refusing().map(|limit| limit.policy.clone()).collect();
-        let wait = retry_after(verdict);
+        let wait = retry_after(verdict).map(|seconds| seconds.saturating_add(jitter));
         let (have, has) = (names.join(", "), if names.len() == 1 { "has" } else { "have" });
         let detail = match wait {
             Some(seconds) => format!("{have} {has} no quota left for this request: retry in {seconds} s"),
@@ -28,37 +104,116 @@ impl LocalReply {
         let problem = Problem {
             kind: QUOTA_EXCEEDED.to_owned(),
             title: "Quota exceeded".to_owned(),
-            status: 429,
+            status: refusal.status,
             detail,
             violated_policies: names,
         };
-        let mut reply = Self::problem(&problem);
-        if let Some(seconds) = wait {
-            reply.headers.push(("retry-after", seconds.to_string()));
+        let mut reply = Self::of(&problem, GrpcStatus::ResourceExhausted, form, wait);
+        reply.headers.extend(rate_limit_fields(verdict, styles).into_iter().map(|(name, value)| (name.into(), value)));
+        reply.headers.extend(refusal.headers.iter().map(|(name, value)| (name.clone().into(), value.clone())));
+        if *form == Form::Http {
+            let fixed_type = refusal.body.as_ref().map(|_| "text/plain; charset=utf-8".to_owned());
+            if let Some(content_type) = refusal.content_type.clone().or(fixed_type) {
+                reply.headers.retain(|(name, _)| name != "content-type");
+                reply.headers.push(("content-type".into(), content_type));
+            }
+            if let Some(body) = &refusal.body {
+                reply.body = body.clone().into_bytes();
+            }
         }
-        reply.headers.extend(rate_limit_fields(verdict, styles));
         reply
     }
 
-    /// 503 for a check that failed where the rule is to fail closed. Never a 429: nothing was decided.
-    pub fn unavailable() -> Self {
-        let mut reply =
-            Self::problem(&Problem::of_status(503, "Service Unavailable", "the rate limit could not be checked"));
-        reply.headers.push(("retry-after", "1".to_owned()));
-        reply
+    /// 503 for a check that failed where the rule is to fail closed. Never a refusal: nothing was decided.
+    pub fn unavailable(form: &Form, jitter: u64) -> Self {
+        let problem = Problem::of_status(503, "Service Unavailable", "the rate limit could not be checked");
+        Self::of(&problem, GrpcStatus::Unavailable, form, Some(jitter.saturating_add(1)))
     }
 
     /// 400 for a request that cannot be attributed to one client.
-    pub fn bad_request(detail: String) -> Self {
-        Self::problem(&Problem::of_status(400, "Bad Request", detail))
+    pub fn bad_request(detail: String, form: &Form) -> Self {
+        Self::of(&Problem::of_status(400, "Bad Request", detail), GrpcStatus::InvalidArgument, form, None)
     }
 
-    fn problem(problem: &Problem) -> Self {
-        Self {
-            status: problem.status,
-            headers: vec![("content-type", MEDIA_TYPE.to_owned()), ("cache-control", "no-store".to_owned())],
-            // A problem holds nothing that cannot be written as JSON; an empty body is what is left if that changes.
-            body: serde_json::to_vec(problem).unwrap_or_default(),
+    fn of(problem: &Problem, status: GrpcStatus, form: &Form, wait: Option<u64>) -> Self {
+        let mut headers = match form {
+            Form::Http => vec![("content-type".into(), MEDIA_TYPE.to_owned())],
+            Form::Grpc => vec![],
+            // The host's own gRPC reply would be a bare 200 here, which looks like success.
+            Form::GrpcWeb(content_type) => {
+                let message = utf8_percent_encode(&problem.detail, ESCAPED_IN_MESSAGE).to_string();
+                vec![
+                    ("content-type".into(), content_type.clone()),
+                    ("grpc-status".into(), (status as u8).to_string()),
+                    ("grpc-message".into(), message),
+                ]
+            }
+        };
+        headers.push(("cache-control".into(), "no-store".to_owned()));
+        if let Some(seconds) = wait {
+            headers.push(("retry-after".into(), seconds.to_string()));
         }
+        if *form != Form::Http && status != GrpcStatus::InvalidArgument {
+            // gRFC A6: clients that retry by themselves wait so long; -1 keeps them from it.
+            let pushback = wait.map_or("-1".to_owned(), |seconds| seconds.saturating_mul(1000).to_string());
+            headers.push(("grpc-retry-pushback-ms".into(), pushback));
+        }
+        let (status, body, grpc_status) = match form {
+            // A problem holds nothing that cannot be written as JSON; an empty body is what is left if that changes.
+            Form::Http => (problem.status, serde_json::to_vec(problem).unwrap_or_default(), None),
+            Form::Grpc => (problem.status, problem.detail.clone().into_bytes(), Some(status)),
+            Form::GrpcWeb(_) => (200, Vec::new(), None),
+        };
+        Self { status, headers, body, grpc_status }
+    }
+}
+
+impl Default for Refusal {
+    /// 429 (RFC 6585) with a problem document (RFC 9457).
+    fn default() -> Self {
+        Self { status: 429, content_type: None, body: None, headers: Vec::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    #[cfg(target_arch = "wasm32")]
+    use wasm_bindgen_test::wasm_bindgen_test as test;
+
+    #[test]
+    fn the_content_type_tells_the_form() {
+        let web = |content_type: &str| Form::GrpcWeb(content_type.to_owned());
+        for (content_type, expected) in [
+            ("", Form::Http),
+            ("application/json", Form::Http),
+            ("application/grpc", Form::Grpc),
+            ("application/grpc+proto", Form::Grpc),
+            ("application/grpc; charset=x", Form::Grpc),
+            ("application/grpcx", Form::Http),
+            ("application/grpc-web", web("application/grpc-web")),
+            ("application/grpc-web+proto; x=y", web("application/grpc-web+proto")),
+            ("application/grpc-web-text", web("application/grpc-web-text")),
+            ("application/grpc-web-text+proto", web("application/grpc-web-text+proto")),
+            ("application/grpc-webby", Form::Http),
+            ("application/grpc-web+\u{1f}", Form::Http),
+        ] {
+            let headers = [(b"content-type".to_vec(), content_type.as_bytes().to_vec())];
+            assert_eq!(Form::of(&Request::new(&headers, &|_| None)), expected, "{content_type}");
+        }
+    }
+
+    #[test]
+    fn grpc_has_its_own_statuses_and_grpc_web_has_them_as_fields() {
+        let reply = LocalReply::unavailable(&Form::Grpc, 0);
+        assert_eq!(reply.grpc_status, Some(GrpcStatus::Unavailable));
+        assert_eq!(reply.body, b"the rate limit could not be checked");
+        let reply =
+            LocalReply::bad_request("50 % \u{e9}".to_owned(), &Form::GrpcWeb("application/grpc-web".to_owned()));
+        assert_eq!((reply.status, reply.grpc_status, reply.body), (200, None, vec![]));
+        let of = |name: &str| reply.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
+        assert_eq!(of("grpc-status"), Some("3"));
+        assert_eq!(of("grpc-message"), Some("50 %25 %C3%A9"));
+        assert_eq!(of("content-type"), Some("application/grpc-web"));
     }
 }

@@ -1,13 +1,23 @@
 //! Reads the rules.
 
+use weir_protocol::Mode;
 use weir_protocol::document::{Mistakes, Value};
 
-use super::{FailureMode, Rule, failure_mode, key, limit, matching, members, name};
+use super::{FailureMode, Rule, failure_mode, key, limit, matching, members, name, refusal};
+use crate::reply::Refusal;
 use crate::rollout::Percent;
 use crate::rules::Matcher;
 
+/// What a rule has of the whole configuration unless it says otherwise.
+pub struct Inherited<'a> {
+    /// What happens when the check fails.
+    pub failure_mode: FailureMode,
+    /// What a refusal looks like.
+    pub refusal: &'a Refusal,
+}
+
 /// The list of rules.
-pub fn rules(path: &str, value: &Value, failure_mode: FailureMode, mistakes: &mut Mistakes) -> Option<Vec<Rule>> {
+pub fn rules(path: &str, value: &Value, inherited: &Inherited<'_>, mistakes: &mut Mistakes) -> Option<Vec<Rule>> {
     let values = mistakes.list(path, value, "rules")?;
     if values.is_empty() {
         mistakes.add(path, "expected at least one rule, found none");
@@ -15,7 +25,7 @@ pub fn rules(path: &str, value: &Value, failure_mode: FailureMode, mistakes: &mu
     let mut rules: Vec<Rule> = Vec::with_capacity(values.len());
     for (index, value) in values.iter().enumerate() {
         let path = format!("{path}[{index}]");
-        if let Some(rule) = rule(&path, value, failure_mode, mistakes) {
+        if let Some(rule) = rule(&path, value, inherited, mistakes) {
             if rules.iter().any(|known| known.name == rule.name) {
                 mistakes.add(&format!("{path}.name"), format_args!("{:?} names an earlier rule too", rule.name));
             }
@@ -25,7 +35,7 @@ pub fn rules(path: &str, value: &Value, failure_mode: FailureMode, mistakes: &mu
     Some(rules)
 }
 
-fn rule(path: &str, value: &Value, inherited: FailureMode, mistakes: &mut Mistakes) -> Option<Rule> {
+fn rule(path: &str, value: &Value, inherited: &Inherited<'_>, mistakes: &mut Mistakes) -> Option<Rule> {
     let mut fields = mistakes.object(path, value)?;
     let name = fields.required("name", "a name", mistakes).and_then(|(path, value)| name(&path, value, mistakes));
     let matcher = match fields.optional("match") {
@@ -33,13 +43,22 @@ fn rule(path: &str, value: &Value, inherited: FailureMode, mistakes: &mut Mistak
         None => Some(Matcher::default()),
     };
     let skip = fields.optional("skip").and_then(|(path, value)| mistakes.bool(&path, value)).unwrap_or(false);
-    let failure_mode = failure_mode(&mut fields, mistakes).unwrap_or(inherited);
+    let failure_mode = failure_mode(&mut fields, mistakes).unwrap_or(inherited.failure_mode);
     let mut unless_skipped = |field, mistakes: &mut Mistakes| {
         let found = fields.optional(field)?;
         if skip {
             mistakes.add(&found.0, "expected nothing, since `skip` is true");
         }
         (!skip).then_some(found)
+    };
+    let mode = unless_skipped("mode", mistakes)
+        .and_then(|(path, value)| {
+            mistakes.choice(&path, value, &[("enforce", Mode::Enforce), ("shadow", Mode::Shadow)])
+        })
+        .unwrap_or(Mode::Enforce);
+    let refusal = match unless_skipped("refusal", mistakes) {
+        Some((path, value)) => refusal::refusal(&path, value, mistakes),
+        None => Some(inherited.refusal.clone()),
     };
     let allow = unless_skipped("allow", mistakes)
         .map(|(path, value)| members(&path, value, "sources with their values", mistakes, key::allow))
@@ -60,5 +79,14 @@ fn rule(path: &str, value: &Value, inherited: FailureMode, mistakes: &mut Mistak
         }
     };
     fields.finish(mistakes);
-    Some(Rule { name: name?, matcher: matcher?, allow, percent: percent?, limits: limits?, failure_mode })
+    Some(Rule {
+        name: name?,
+        matcher: matcher?,
+        mode,
+        refusal: refusal?,
+        allow,
+        percent: percent?,
+        limits: limits?,
+        failure_mode,
+    })
 }

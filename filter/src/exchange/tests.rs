@@ -1,6 +1,7 @@
 use weir_protocol::fields::Style;
 
 use super::*;
+use crate::reply::GrpcStatus;
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
@@ -365,4 +366,89 @@ fn a_rule_limits_a_share_of_its_keys() {
     let asked = (0..100).filter(|key| matches!(outcomes(30, &format!("k{key}")).step, Step::Ask(_))).count();
     let literal = matches!(outcomes(30, "k").step, Step::Ask(_));
     assert!(literal || (1..99).contains(&asked), "{asked}");
+}
+
+fn told(exchange: &Exchange, config: &Config) -> Vec<Edit> {
+    exchange.on_response(config, |_| true)
+}
+
+#[test]
+fn a_rule_in_shadow_mode_changes_no_answer_and_tells() {
+    let limits = r#""limits":[{"policy":"per-key","key":[{"header":"x-api-key"}],"on_missing_key":"reject"}]"#;
+    let shadow = |more: &str| config(&format!(r#""mode":"shadow",{more}{limits}"#));
+    let field = |value: &str| [Edit::Set("weir-shadow", value.to_owned())];
+    let answered_by = |config: &Config, answer: Answer| {
+        let mut exchange = asking(config);
+        let transition = exchange.on_answer(config, answer);
+        assert_eq!(transition.step, Step::Continue);
+        assert!(exchange.wants_response());
+        (transition.outcomes, told(&exchange, config))
+    };
+    let open = shadow("");
+    let closed = shadow(r#""failure_mode":"closed","#);
+    let (outcomes, edits) = answered_by(&open, answered(200, ALLOWED));
+    assert_eq!((outcomes, &edits[..]), (vec![Outcome::Allowed], &field(r#"allowed;rule="api""#)[..]));
+    let (outcomes, edits) = answered_by(&open, answered(200, REFUSED));
+    assert_eq!((outcomes, &edits[..]), (vec![Outcome::Shadow], &field(r#"refused;rule="api""#)[..]));
+    let (outcomes, edits) = answered_by(&open, Answer::NoAnswer);
+    assert_eq!((outcomes, &edits[..]), (vec![Outcome::FailedOpen], &field(r#"failed_open;rule="api""#)[..]));
+    let (outcomes, edits) = answered_by(&closed, Answer::NoAnswer);
+    assert_eq!((outcomes, &edits[..]), (vec![Outcome::FailedOpen], &field(r#"failed_closed;rule="api""#)[..]));
+
+    let mut exchange = Exchange::default();
+    let transition = on_request(&mut exchange, &open, &[]);
+    assert_eq!((transition.step, transition.outcomes), (Step::Continue, vec![Outcome::KeyMissing, Outcome::Shadow]));
+    assert_eq!(told(&exchange, &open), field(r#"rejected;rule="api""#));
+
+    let mut silent = shadow("");
+    silent.styles.clear();
+    let mut exchange = asking(&silent);
+    exchange.on_answer(&silent, answered(200, REFUSED));
+    assert_eq!(told(&exchange, &silent), []);
+}
+
+fn refused(config: &Config, seed: u64, content_type: &str) -> LocalReply {
+    let mut exchange = Exchange::new(seed);
+    on_request(&mut exchange, config, &[("x-api-key", "k"), ("content-type", content_type)]);
+    match exchange.on_answer(config, answered(200, REFUSED)).step {
+        Step::Reply(reply) => reply,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_rule_has_its_own_refusal() {
+    let refusal = r#""refusal":{"status":503,"body":"<p>later</p>","content_type":"text/html",
+        "headers":[{"name":"X-Reason","value":"quota"}]},"#;
+    let limits = r#""limits":[{"policy":"per-key","key":[{"header":"x-api-key"}]}]"#;
+    let config = config(&format!("{refusal}{limits}"));
+    let reply = refused(&config, 0, "application/json");
+    assert_eq!((reply.status, reply.body.as_slice()), (503, b"<p>later</p>".as_slice()));
+    assert_eq!(header(&reply, "content-type"), Some("text/html"));
+    assert_eq!(reply.headers.iter().filter(|(name, _)| name == "content-type").count(), 1);
+    assert_eq!(header(&reply, "x-reason"), Some("quota"));
+    assert_eq!(header(&reply, "retry-after"), Some("12"));
+    // To gRPC, a status and a body of HTTP mean nothing.
+    let reply = refused(&config, 0, "application/grpc");
+    assert_eq!(reply.grpc_status, Some(GrpcStatus::ResourceExhausted));
+    assert_eq!(reply.body, b"per-key has no quota left for this request: retry in 12 s");
+    assert_eq!(header(&reply, "grpc-retry-pushback-ms"), Some("12000"));
+    assert_eq!((header(&reply, "content-type"), header(&reply, "x-reason")), (None, Some("quota")));
+    let reply = refused(&config, 0, "application/grpc-web+proto");
+    assert_eq!((reply.status, header(&reply, "grpc-status")), (200, Some("8")));
+    assert!(header(&reply, "ratelimit").is_some());
+}
+
+#[test]
+fn jitter_spreads_waits_and_shortens_none() {
+    let mut config = per_key();
+    config.retry_after_jitter_s = 5;
+    let mut seen: Vec<u64> =
+        (0..600).map(|seed| header(&refused(&config, seed, ""), "retry-after").unwrap().parse().unwrap()).collect();
+    seen.sort_unstable();
+    seen.dedup();
+    assert_eq!(seen, [12, 13, 14, 15, 16, 17]);
+    let reply = refused(&config, 5, "");
+    assert_eq!(header(&reply, "ratelimit-reset"), Some("12"), "the fields tell the truth");
+    assert!(String::from_utf8(reply.body).unwrap().contains("retry in 17 s"));
 }

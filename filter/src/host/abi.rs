@@ -201,8 +201,8 @@ pub fn count(metric: u32) {
     let _ = unsafe { proxy_increment_metric(metric, 1) };
 }
 
-/// Answers the request of the effective context.
-pub fn send_local_response(status: u16, headers: &[(&str, &str)], body: &[u8]) -> Result<()> {
+/// Answers the request of the effective context; with a gRPC status in gRPC, the body being the message.
+pub fn send_local_response(status: u16, headers: &[(&str, &str)], body: &[u8], grpc_status: Option<i32>) -> Result<()> {
     let headers = serialized(headers);
     // SAFETY: the host reads all of it during the call.
     check(unsafe {
@@ -214,7 +214,7 @@ pub fn send_local_response(status: u16, headers: &[(&str, &str)], body: &[u8]) -
             body.len(),
             headers.as_ptr(),
             headers.len(),
-            NOT_GRPC,
+            grpc_status.unwrap_or(NOT_GRPC),
         )
     })
 }
