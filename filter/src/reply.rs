@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use weir_protocol::fields::{Style, rate_limit_fields, retry_after};
 use weir_protocol::problem::{MEDIA_TYPE, QUOTA_EXCEEDED};
@@ -140,32 +142,43 @@ impl LocalReply {
             Form::Http => vec![("content-type".into(), MEDIA_TYPE.to_owned())],
             Form::Grpc => vec![],
             // The host's own gRPC reply would be a bare 200 here, which looks like success.
-            Form::GrpcWeb(content_type) => {
-                let message = utf8_percent_encode(&problem.detail, ESCAPED_IN_MESSAGE).to_string();
-                vec![
-                    ("content-type".into(), content_type.clone()),
-                    ("grpc-status".into(), (status as u8).to_string()),
-                    ("grpc-message".into(), message),
-                ]
-            }
+            Form::GrpcWeb(content_type) => vec![("content-type".into(), content_type.clone())],
         };
         headers.push(("cache-control".into(), "no-store".to_owned()));
         if let Some(seconds) = wait {
             headers.push(("retry-after".into(), seconds.to_string()));
         }
-        if *form != Form::Http && status != GrpcStatus::InvalidArgument {
-            // gRFC A6: clients that retry by themselves wait so long; -1 keeps them from it.
-            let pushback = wait.map_or("-1".to_owned(), |seconds| seconds.saturating_mul(1000).to_string());
-            headers.push(("grpc-retry-pushback-ms".into(), pushback));
-        }
+        // gRFC A6: clients that retry by themselves wait so long; -1 keeps them from it.
+        let pushback = (status != GrpcStatus::InvalidArgument)
+            .then(|| wait.map_or("-1".to_owned(), |seconds| seconds.saturating_mul(1000).to_string()));
         let (status, body, grpc_status) = match form {
             // A problem holds nothing that cannot be written as JSON; an empty body is what is left if that changes.
             Form::Http => (problem.status, serde_json::to_vec(problem).unwrap_or_default(), None),
-            Form::Grpc => (problem.status, problem.detail.clone().into_bytes(), Some(status)),
-            Form::GrpcWeb(_) => (200, Vec::new(), None),
+            Form::Grpc => {
+                headers.extend(pushback.map(|wait| ("grpc-retry-pushback-ms".into(), wait)));
+                (problem.status, problem.detail.clone().into_bytes(), Some(status))
+            }
+            Form::GrpcWeb(content_type) => {
+                let trailers = web_trailers(status, &problem.detail, pushback);
+                let is_text = content_type.starts_with("application/grpc-web-text");
+                (200, if is_text { STANDARD.encode(trailers).into_bytes() } else { trailers }, None)
+            }
         };
         Self { status, headers, body, grpc_status }
     }
+}
+
+/// The body of a gRPC-Web answer that has no message ("PROTOCOL-WEB"): one frame, marked as trailers. They could be
+/// header fields too, but Envoy takes the content type away from a local reply without a body.
+fn web_trailers(status: GrpcStatus, message: &str, pushback: Option<String>) -> Vec<u8> {
+    let message = utf8_percent_encode(message, ESCAPED_IN_MESSAGE);
+    let mut block = format!("grpc-status:{}\r\ngrpc-message:{message}\r\n", status as u8);
+    if let Some(wait) = pushback {
+        block.push_str(&format!("grpc-retry-pushback-ms:{wait}\r\n"));
+    }
+    // A few hundred bytes: names of at most 32 policies.
+    let length = u32::try_from(block.len()).unwrap_or(u32::MAX).to_be_bytes();
+    [&[0x80], length.as_slice(), block.as_bytes()].concat()
 }
 
 impl Default for Refusal {
@@ -204,16 +217,16 @@ mod tests {
     }
 
     #[test]
-    fn grpc_has_its_own_statuses_and_grpc_web_has_them_as_fields() {
+    fn grpc_has_its_own_statuses_and_grpc_web_has_them_in_its_body() {
         let reply = LocalReply::unavailable(&Form::Grpc, 0);
         assert_eq!(reply.grpc_status, Some(GrpcStatus::Unavailable));
         assert_eq!(reply.body, b"the rate limit could not be checked");
         let reply =
             LocalReply::bad_request("50 % \u{e9}".to_owned(), &Form::GrpcWeb("application/grpc-web".to_owned()));
-        assert_eq!((reply.status, reply.grpc_status, reply.body), (200, None, vec![]));
-        let of = |name: &str| reply.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
-        assert_eq!(of("grpc-status"), Some("3"));
-        assert_eq!(of("grpc-message"), Some("50 %25 %C3%A9"));
-        assert_eq!(of("content-type"), Some("application/grpc-web"));
+        assert_eq!((reply.status, reply.grpc_status), (200, None));
+        assert_eq!(reply.body, b"\x80\0\0\0\x2bgrpc-status:3\r\ngrpc-message:50 %25 %C3%A9\r\n");
+        assert_eq!(reply.headers[0], ("content-type".into(), "application/grpc-web".to_owned()));
+        let text = LocalReply::unavailable(&Form::GrpcWeb("application/grpc-web-text".to_owned()), 0);
+        assert_eq!(STANDARD.decode(text.body).unwrap()[..20], *b"\x80\0\0\0\x5fgrpc-status:14\r");
     }
 }

@@ -61,12 +61,27 @@ impl H2 {
 
     /// Sends a request without waiting for the answer, for tests that reset it: [`H2Stream::reset`].
     pub async fn start(&self, method: Method, path: &str, headers: &[(&str, &str)]) -> Result<H2Stream, h2::Error> {
+        self.begin(method, path, headers, true).await
+    }
+
+    /// As [`Self::start`], with a body to come: [`H2Stream::send`].
+    pub async fn open(&self, method: Method, path: &str, headers: &[(&str, &str)]) -> Result<H2Stream, h2::Error> {
+        self.begin(method, path, headers, false).await
+    }
+
+    async fn begin(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        is_whole: bool,
+    ) -> Result<H2Stream, h2::Error> {
         let mut request = Request::builder().method(method).uri(format!("http://{}{path}", self.authority));
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
         let mut sender = self.sender.clone().ready().await?;
-        let (response, sender) = sender.send_request(request.body(()).expect("a request"), true)?;
+        let (response, sender) = sender.send_request(request.body(()).expect("a request"), is_whole)?;
         Ok(H2Stream { response, sender })
     }
 
@@ -102,6 +117,11 @@ impl H2 {
 }
 
 impl H2Stream {
+    /// Sends a part of the body.
+    pub fn send(&mut self, part: &'static [u8], is_last: bool) -> Result<(), h2::Error> {
+        self.sender.send_data(Bytes::from_static(part), is_last)
+    }
+
     /// RST_STREAM with CANCEL: what a client does that has lost interest.
     pub fn reset(mut self) {
         self.sender.send_reset(Reason::CANCEL);
