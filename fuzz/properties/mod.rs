@@ -45,7 +45,7 @@ fn bytes(u: &mut Unstructured<'_>, pieces: &[&[u8]]) -> Result<Vec<u8>> {
                 let piece = *u.choose(&[b"a".as_slice(), b" ", b"%", b"=", b",", b"\"", b"\r\n", b"\0", b"\xff"])?;
                 bytes.extend(piece);
             }
-            2 => bytes.extend(vec![u.arbitrary()?; usize::from(u.arbitrary::<u8>()?)]),
+            2 => bytes.extend(vec![u.arbitrary::<u8>()?; usize::from(u.arbitrary::<u8>()?)]),
             _ => bytes.extend(*u.choose(pieces)?),
         }
     }
