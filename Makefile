@@ -74,6 +74,11 @@ test-e2e: ## Ring 4: the shipped filter in real Envoy (needs `make build`)
 test-docs: ## What README and docs say: every configuration and command, and the demo (needs `make build`)
 	cargo test -p weir-tests --test docs
 
+.PHONY: fuzz
+fuzz: ## Fuzz the filter's pure code, FUZZ_SECONDS (600) for each target
+	@$(SETUP) rust fuzz
+	fuzz/run
+
 .PHONY: lint
 lint: setup build-all ## Check formatting, clippy on native and wasm32, Lua syntax, envoy.yaml
 	cargo fmt --all --check

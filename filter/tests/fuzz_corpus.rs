@@ -21,11 +21,16 @@ use proptest::test_runner::{Config, TestRunner};
 #[path = "../../fuzz/properties/mod.rs"]
 mod properties;
 
-/// The committed inputs of a target with their paths: its corpus, and what was once a finding.
+/// The committed inputs of a target with their paths: its corpus, and what was once a finding; for configurations also
+/// those of other tests.
 fn inputs(target: &str) -> Vec<(String, Vec<u8>)> {
-    let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut folders = vec![format!("fuzz/corpus/{target}"), format!("fuzz/regressions/{target}")];
+    if target == "configuration" {
+        folders.extend(["filter/tests/config/valid", "filter/tests/config/invalid", "fuzz/configs"].map(str::to_owned));
+    }
     let mut inputs = Vec::new();
-    for folder in ["corpus", "regressions"].map(|folder| fuzz.join(folder).join(target)) {
+    for folder in folders.iter().map(|folder| root.join(folder)) {
         // A target without a finding has no folder for them.
         for entry in fs::read_dir(folder).into_iter().flatten() {
             let path = entry.unwrap().path();

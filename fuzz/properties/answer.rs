@@ -140,7 +140,11 @@ fn response(exchange: &Exchange, config: &Config, present: u16) -> Vec<Edit> {
         let name = match edit {
             Edit::Set(name, _) => *name,
             Edit::Remove(name) => {
-                assert!(Style::ALL.iter().any(|style| style.names().contains(name) && style.names().iter().any(|name| has(name))));
+                assert!(
+                    Style::ALL
+                        .iter()
+                        .any(|style| style.names().contains(name) && style.names().iter().any(|name| has(name)))
+                );
                 *name
             }
         };

@@ -85,7 +85,10 @@ fn check_transition(config: &Config, transition: &Transition) {
         check_reply(reply);
     }
     if let Some(Failure { reason, .. }) = &transition.failure {
-        assert!(!reason.is_empty() && reason.chars().count() <= 300 && !reason.contains(char::is_control), "{reason:?}");
+        assert!(
+            !reason.is_empty() && reason.chars().count() <= 300 && !reason.contains(char::is_control),
+            "{reason:?}"
+        );
     }
 }
 

@@ -33,7 +33,8 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
     while !u.is_empty() && headers.len() < 16 {
         let sources = &u.choose(&template.parts)?.0;
         let source = u.choose(sources)?;
-        let value = bytes(u, &[b"org_1", b"192.0.2.1", b",ip=", b"header.a=", b"%2C", b"sha256=", b"/", b"&a=b", b"="])?;
+        let value =
+            bytes(u, &[b"org_1", b"192.0.2.1", b",ip=", b"header.a=", b"%2C", b"sha256=", b"/", b"&a=b", b"="])?;
         round_trip(&value);
         match source {
             Source::Header(name) => headers.push((name.clone().into_bytes(), value)),
@@ -41,7 +42,9 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
             Source::Query(name) => {
                 headers.push((b":path".to_vec(), [b"/?", escape(name.as_bytes()).as_bytes(), b"=", &value].concat()));
             }
-            Source::Path | Source::PathSegment(_) => headers.push((b":path".to_vec(), [b"/", value.as_slice()].concat())),
+            Source::Path | Source::PathSegment(_) => {
+                headers.push((b":path".to_vec(), [b"/", value.as_slice()].concat()))
+            }
             Source::Method => headers.push((b":method".to_vec(), value)),
             Source::Host => headers.push((b":authority".to_vec(), value)),
             Source::ClientIp(_) => property = Some(u.choose(&ADDRESSES)?.to_vec()),
@@ -142,7 +145,10 @@ fn is_plain(byte: u8) -> bool {
 }
 
 fn encoded(value: &[u8]) -> String {
-    value.iter().map(|byte| if is_plain(*byte) { char::from(*byte).to_string() } else { format!("%{byte:02X}") }).collect()
+    value
+        .iter()
+        .map(|byte| if is_plain(*byte) { char::from(*byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
 }
 
 fn decoded(text: &str) -> Vec<u8> {

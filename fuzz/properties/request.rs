@@ -111,10 +111,32 @@ const HOSTS: [&[u8]; 10] = [
 ];
 
 fn target(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
-    const PATHS: [&[u8]; 9] =
-        [b"/api/", b"/healthz", b"/files/a/raw", b"/keys/", b"/costs", b"/first", b"/shadow", b"/many/x/y", b"/%61pi//"];
+    const PATHS: [&[u8]; 9] = [
+        b"/api/",
+        b"/healthz",
+        b"/files/a/raw",
+        b"/keys/",
+        b"/costs",
+        b"/first",
+        b"/shadow",
+        b"/many/x/y",
+        b"/%61pi//",
+    ];
     let pieces: [&[u8]; 14] = [
-        b"q=a+b", b"page=1", b"%C3%A9=1", b"tenant=", b"&", b"?", b"#", b"/", b"..", b"%2e", b"%2F", b"%", b"seg", b"q=a%20b",
+        b"q=a+b",
+        b"page=1",
+        b"%C3%A9=1",
+        b"tenant=",
+        b"&",
+        b"?",
+        b"#",
+        b"/",
+        b"..",
+        b"%2e",
+        b"%2F",
+        b"%",
+        b"seg",
+        b"q=a%20b",
     ];
     Ok([u.choose(&PATHS)?.to_vec(), bytes(u, &pieces)?, bytes(u, &pieces)?].concat())
 }

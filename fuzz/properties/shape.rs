@@ -7,9 +7,9 @@ use weir_protocol::fields::Style;
 /// A token (RFC 9110 section 5.6.2) in lower case, as HTTP/2 and Envoy want the names of fields.
 pub fn is_field_name(name: &str) -> bool {
     !name.is_empty()
-        && name.bytes().all(|byte| {
-            byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"!#$%&'*+-.^_`|~".contains(&byte)
-        })
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"!#$%&'*+-.^_`|~".contains(&byte))
 }
 
 /// A field value (RFC 9110 section 5.5) that is sent as it is: no control character, nothing outside ASCII, no space
