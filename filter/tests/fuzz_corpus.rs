@@ -10,6 +10,8 @@
     reason = "a test stops at the first surprise"
 )]
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs;
 use std::panic::catch_unwind;
 use std::path::Path;
@@ -80,11 +82,11 @@ fn changed(mut data: Vec<u8>, changes: &[Change], inputs: &[(String, Vec<u8>)]) 
     data
 }
 
-fn replay(target: &str) {
+fn replay(target: &str, holds: fn(&[u8])) {
     let inputs = inputs(target);
     assert!(inputs.len() >= 10, "fuzz/corpus/{target}: found {}", inputs.len());
     for (path, data) in &inputs {
-        assert!(catch_unwind(|| properties::holds(target, data)).is_ok(), "{target} does not hold for {path}");
+        assert!(catch_unwind(|| holds(data)).is_ok(), "{target} does not hold for {path}");
     }
     let cases = any::<Index>().prop_flat_map(|input| (Just(input), prop::collection::vec(change(), 1..8)));
     let cases = cases.prop_map(|(input, changes)| changed(input.get(&inputs).1.clone(), &changes, &inputs));
@@ -92,39 +94,29 @@ fn replay(target: &str) {
     let config = Config { cases: 2000, failure_persistence: None, ..Config::default() };
     TestRunner::new(config)
         .run(&cases, |data| {
-            properties::holds(target, &data);
+            holds(&data);
             Ok(())
         })
         .unwrap_or_else(|failure| panic!("{target}: {failure}"));
 }
 
-#[test]
-fn configuration() {
-    replay("configuration");
+macro_rules! replay {
+    ($($target:ident),*) => {
+        $(
+            #[test]
+            fn $target() {
+                replay(stringify!($target), properties::$target::holds);
+            }
+        )*
+
+        #[test]
+        fn every_target_is_replayed() {
+            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/fuzz_targets");
+            let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+            let targets: BTreeSet<_> = files.map(|path| path.file_stem().unwrap().to_owned()).collect();
+            assert_eq!(targets, [$(stringify!($target)),*].map(OsString::from).into());
+        }
+    };
 }
 
-#[test]
-fn request() {
-    replay("request");
-}
-
-#[test]
-fn answer() {
-    replay("answer");
-}
-
-#[test]
-fn key() {
-    replay("key");
-}
-
-#[test]
-fn address() {
-    replay("address");
-}
-
-#[test]
-fn every_property_is_replayed() {
-    let names: Vec<_> = properties::ALL.iter().map(|(name, _)| *name).collect();
-    assert_eq!(names, ["configuration", "request", "answer", "key", "address"]);
-}
+replay!(configuration, request, answer, key, address);

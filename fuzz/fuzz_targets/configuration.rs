@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| weir_fuzz::holds("configuration", data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| weir_fuzz::configuration::holds(data));

@@ -1,4 +1,4 @@
-//! What must hold of the filter for every input: one function a fuzz target, which panics where it does not hold.
+//! What must hold of the filter for every input: one `holds` a fuzz target, which panics where it does not.
 //!
 //! libFuzzer calls them (`fuzz_targets/`), and so does an ordinary test with the committed inputs and variants of them
 //! (`filter/tests/fuzz_corpus.rs`), which includes this folder as its own module. So it uses nothing but what the
@@ -9,33 +9,15 @@
 
 use arbitrary::{Result, Unstructured};
 
-mod address;
-mod answer;
-mod configuration;
+pub mod address;
+pub mod answer;
+pub mod configuration;
 mod exchange;
-mod key;
-mod request;
+pub mod key;
+pub mod request;
 mod shape;
 
-/// A property by its name, which is that of its fuzz target and of its folders in `corpus/` and `regressions/`.
-pub type Property = (&'static str, fn(&[u8]));
-
-/// All of them.
-pub const ALL: [Property; 5] = [
-    ("configuration", configuration::holds),
-    ("request", request::holds),
-    ("answer", answer::holds),
-    ("key", key::holds),
-    ("address", address::holds),
-];
-
-/// Runs the property of this name.
-pub fn holds(name: &str, data: &[u8]) {
-    let (_, property) = ALL.iter().find(|(known, _)| *known == name).expect("a property of that name");
-    property(data);
-}
-
-/// Bytes that `read` makes an input of: few of any kind, more often some of the given pieces.
+/// Bytes for a part of an input: few of any kind, more often some of the given pieces.
 fn bytes(u: &mut Unstructured<'_>, pieces: &[&[u8]]) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     for _ in 0..u.int_in_range(0..=3)? {
